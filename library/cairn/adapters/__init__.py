@@ -1,0 +1,1 @@
+"""Adapters: methods, files, checks."""

@@ -1,0 +1,1 @@
+"""Ray sessions, jobs, evaluation over a cluster, the doctor."""

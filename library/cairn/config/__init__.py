@@ -1,0 +1,1 @@
+"""The recipe: its sections, how it is read, overridden, checked and fingerprinted."""

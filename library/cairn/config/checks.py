@@ -1,0 +1,65 @@
+"""Rules between keys of different sections. Each takes the parsed parts it needs and yields problems."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+from cairn.errors import Problem
+from cairn.plugins import TRACKERS
+
+
+def cross_checks(parts: Mapping[str, Any]) -> Iterator[Problem]:
+    """Every rule whose sections all parsed."""
+    for needed, rule in RULES:
+        if all(parts.get(name) is not None for name in needed):
+            yield from rule(*(parts[name] for name in needed))
+
+
+def batch_divides(training: Any) -> Iterator[Problem]:
+    """The global batch is a whole number of forward passes for every worker."""
+    passes = training.micro_batch * training.workers
+    if training.global_batch % passes:
+        fitting = max(passes, round(training.global_batch / passes) * passes)
+        yield Problem(
+            "training.global_batch",
+            training.global_batch,
+            f"not a multiple of micro_batch × workers = {training.micro_batch} × {training.workers}",
+            f"use {fitting}",
+        )
+
+
+def offload_needs_zero(training: Any) -> Iterator[Problem]:
+    """Optimizer offload is part of ZeRO."""
+    if training.offload_optimizer and training.zero_stage == 0:
+        yield Problem("training.offload_optimizer", True, "needs ZeRO", "set training.zero_stage to 1, 2 or 3")
+
+
+def trackers_exist(training: Any) -> Iterator[Problem]:
+    """Every tracker is a plugin."""
+    from cairn.errors import did_you_mean
+
+    for name in training.trackers:
+        if name not in TRACKERS.names():
+            yield Problem("training.trackers", name, "there is no such tracker", did_you_mean(name, TRACKERS.names()))
+
+
+def axes_are_whole(search: Any) -> Iterator[Problem]:
+    """An axis has choices or both ends, and a log range is positive."""
+    for key, axis in search.space.items():
+        path = f"search.space.{key}"
+        ranged = axis.low is not None and axis.high is not None
+        if bool(axis.choices) == ranged:
+            yield Problem(path, axis.model_dump(), "needs either choices or low and high", "write {choices: [4, 8]}")
+        elif ranged and not axis.low < axis.high:
+            yield Problem(path, [axis.low, axis.high], "low must be below high", "swap them")
+        elif ranged and axis.log and axis.low <= 0:
+            yield Problem(path, axis.low, "a log range begins above 0", "raise low")
+
+
+RULES: tuple[tuple[tuple[str, ...], Callable[..., Iterator[Problem]]], ...] = (
+    (("training",), batch_divides),
+    (("training",), offload_needs_zero),
+    (("training",), trackers_exist),
+    (("search",), axes_are_whole),
+)

@@ -1,0 +1,160 @@
+"""From a YAML or JSON file and `key=value` overrides to a Recipe, or to the list of everything wrong with it."""
+
+from __future__ import annotations
+
+import copy
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from pydantic import ValidationError
+
+from cairn.config import home
+from cairn.config.checks import cross_checks
+from cairn.config.explain import explain
+from cairn.config.recipe import PLUGIN_SECTIONS, SECTIONS, Choice, Recipe
+from cairn.config.section import Section
+from cairn.config.yaml import parse_yaml
+from cairn.errors import Problem, RecipeError, UserError, did_you_mean
+from cairn.plugins import FAMILIES
+
+MISSING = "(missing)"
+
+
+def load(path: str | Path, overrides: Sequence[str] = ()) -> Recipe:
+    """Read the recipe at `path` (.yaml, .yml or .json), apply `key=value` overrides, check it.
+
+    Raises UserError when the file cannot be read, RecipeError with all problems at once otherwise.
+    """
+    values = read(path)
+    problems = [problem for text in overrides for problem in apply_override(values, text)]
+    return build(values, where=str(path), problems=problems)
+
+
+def read(path: str | Path) -> dict[str, Any]:
+    """The plain values of a recipe file."""
+    path = Path(path)
+    try:
+        text = path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise UserError(
+            f"the recipe cannot be read ({error})", where=str(path), next_step="give the path of a YAML or JSON file"
+        ) from None
+    values = _parse_text(text, path)
+    if not isinstance(values, dict):
+        raise UserError(
+            "a recipe is a mapping of sections", where=str(path), next_step=f"begin with {', '.join(SECTIONS)}"
+        )
+    return values
+
+
+def _parse_text(text: str, path: Path) -> Any:
+    if path.suffix != ".json":
+        return parse_yaml(text, where=str(path))
+    try:
+        return json.loads(text)
+    except json.JSONDecodeError as error:
+        raise UserError(
+            f"not valid JSON: {error.msg}", where=f"{path}:{error.lineno}", next_step="mend the syntax at that line"
+        ) from None
+
+
+def build(values: Mapping[str, Any], *, where: str = "recipe", problems: Sequence[Problem] = ()) -> Recipe:
+    """A Recipe from plain values; raises RecipeError with `problems` and everything found here."""
+    found = [*problems, *_unknown_sections(values)]
+    parts: dict[str, Any] = {}
+    for name, section in SECTIONS.items():
+        parsed = _parse_section(name, section, values.get(name, {}), found)
+        parts[name] = _expanded(parsed) if parsed is not None else None
+    for name in PLUGIN_SECTIONS:
+        parts[name] = _parse_choice(name, values.get(name), found)
+    found.extend(cross_checks(parts))
+    if found:
+        raise RecipeError(found, where=where)
+    return Recipe.model_construct(**parts)
+
+
+def apply_override(values: dict[str, Any], text: str) -> Iterator[Problem]:
+    """Set one `dotted.key=value` (the value in YAML) in place; yields a Problem where that cannot be."""
+    key, separator, raw = text.partition("=")
+    keys = key.split(".")
+    if not separator or not all(keys):
+        yield Problem(text, text, "not of the form key=value", "write for example training.steps=20")
+        return
+    if keys[0] not in Recipe.model_fields:
+        yield Problem(key, raw, f"there is no section '{keys[0]}'", did_you_mean(keys[0], Recipe.model_fields))
+        return
+    target = values
+    for part in keys[:-1]:
+        target = target.setdefault(part, {})
+        if not isinstance(target, dict):
+            yield Problem(key, raw, f"'{part}' is a value, not a section", "shorten the path")
+            return
+    target[keys[-1]] = parse_yaml(raw, where=text)
+
+
+def with_overrides(recipe: Recipe, changes: Mapping[str, Any]) -> Recipe:
+    """A copy of `recipe` with dotted keys set to new values, checked like a file."""
+    values = recipe.plain()
+    for key, value in changes.items():
+        section, _, rest = key.partition(".")
+        if rest == "name" and section in PLUGIN_SECTIONS and values[section]["name"] != value:
+            values[section] = {"name": value}
+    problems = [p for key, value in changes.items() for p in apply_override(values, f"{key}={json.dumps(value)}")]
+    return build(values, where="overrides", problems=problems)
+
+
+def _unknown_sections(values: Mapping[str, Any]) -> Iterator[Problem]:
+    for name in values:
+        if name not in Recipe.model_fields:
+            yield Problem(name, values[name], "there is no such section", did_you_mean(name, Recipe.model_fields))
+
+
+def _parse_section(name: str, section: type[Section], value: Any, problems: list[Problem]) -> Section | None:
+    if value is None:
+        value = {}
+    if not isinstance(value, dict):
+        problems.append(
+            Problem(name, value, "a section is a mapping", f"give keys of {name}: {', '.join(section.model_fields)}")
+        )
+        return None
+    try:
+        return section.parse(copy.deepcopy(value))
+    except ValidationError as error:
+        problems.extend(explain(error, section, prefix=name))
+        return None
+
+
+def _parse_choice(section: str, value: Any, problems: list[Problem]) -> Choice | None:
+    family, default = PLUGIN_SECTIONS[section]
+    plugins = FAMILIES[family]
+    if isinstance(value, str):
+        value = {"name": value}
+    if value is not None and not isinstance(value, dict):
+        problems.append(
+            Problem(section, value, "a plugin section is a mapping with a name", f"write {section}: {{name: …}}")
+        )
+        return None
+    options = dict(value or {})
+    name = options.pop("name", default)
+    if name not in plugins.names():
+        message = "a name is needed" if name is None else f"there is no {section} of that name"
+        problems.append(
+            Problem(f"{section}.name", name or MISSING, message, did_you_mean(str(name or ""), plugins.names()))
+        )
+        return None
+    config = _parse_section(section, plugins.load(name).Config, options, problems)
+    return Choice.model_construct(name=name, config=config) if config is not None else None
+
+
+def _expanded(section: Section) -> Section:
+    """The section with `~` and `$CAIRN_HOME` expanded in its path-like strings."""
+    changed = {}
+    for key in ("path", "train", "validation", "files"):
+        value = getattr(section, key, None)
+        if isinstance(value, str):
+            changed[key] = home.expand(value)
+        elif isinstance(value, tuple):
+            changed[key] = tuple(home.expand(item) for item in value)
+    return section.model_copy(update=changed)

@@ -1,0 +1,202 @@
+"""The recipe: the one file of a run, section by section. Every default of Cairn lives here or in a plugin's Config.
+
+The four plugin sections (`stage`, `adapter`, `optimizer`, `schedule`) are `{name: …, …}`: the name is the file stem
+of the plugin, the other keys are that plugin's Config.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from pydantic import Field
+
+from cairn.config.home import default_storage
+from cairn.config.section import Section
+
+Positive = Annotated[int, Field(gt=0)]
+Fraction = Annotated[float, Field(ge=0, le=1)]
+
+
+class Model(Section):
+    """The base model and how it is loaded."""
+
+    path: str = Field(description="a directory, a hub name, or a GGUF file")
+    revision: str | None = Field(None, description="branch, tag or commit of a hub model")
+    attention: Literal["auto", "sdpa", "eager", "flash_attention_2"] = Field(
+        "auto", description="attention implementation; auto lets transformers choose"
+    )
+    trust_remote_code: bool = Field(False, description="run Python code that ships with the model")
+
+
+class Data(Section):
+    """What is trained on, how it becomes tokens, and how tokens become rows."""
+
+    train: tuple[str, ...] = Field(min_length=1, description="files or globs, local")
+    validation: tuple[str, ...] = Field((), description="files held out for evaluation during training")
+    format: str = Field("auto", description="a format of data/formats, or auto to detect it from the first row")
+    subsets: tuple[str, ...] = Field((), description="keep only documents of these subsets; empty keeps all")
+    limit: Positive | None = Field(None, description="use at most this many records of each file")
+    sequence_length: Positive = Field(1024, description="tokens in a row, the most a model sees at once")
+    truncation: Literal["drop", "keep_start", "keep_end"] = Field(
+        "drop", description="what happens to a conversation longer than a row; headers are never cut, cuts are counted"
+    )
+    packing: bool = Field(True, description="put several samples into one row, isolated from each other")
+    max_bad_fraction: Fraction = Field(0.01, description="stop when more than this share of records is unusable")
+
+
+class Training(Section):
+    """The loop: how much, how fast, on how many workers, how safely."""
+
+    workers: int = Field(1, ge=1, description="Ray Train workers, the data-parallel degree")
+    steps: Positive | None = Field(None, description="optimizer steps; overrides epochs")
+    epochs: float = Field(1.0, gt=0, description="passes over the rows")
+    global_batch: Positive = Field(8, description="rows per optimizer step over all workers")
+    micro_batch: Positive = Field(1, description="rows per forward pass of one worker")
+    precision: Literal["fp32", "bf16"] = Field("bf16", description="dtype of weights and activations")
+    zero_stage: Literal[0, 1, 2, 3] = Field(0, description="DeepSpeed ZeRO stage")
+    offload_optimizer: bool = Field(False, description="keep optimizer state in CPU memory (ZeRO 1 to 3)")
+    gradient_checkpointing: bool = Field(False, description="recompute activations in the backward pass")
+    max_grad_norm: float = Field(1.0, ge=0, description="clip the global gradient norm; 0 leaves it")
+    seed: int = Field(0, ge=0, description="seeds data order, initialisation and dropout")
+    log_every: Positive = Field(1, description="steps between metric lines")
+    evaluate_every: Positive | None = Field(None, description="steps between held-out evaluations; none: only the end")
+    evaluate_documents: Positive = Field(32, description="held-out documents scored at each evaluation")
+    checkpoint_every: Positive | None = Field(None, description="steps between checkpoints; none: only the end")
+    keep_checkpoints: Positive = Field(2, description="newest checkpoints kept")
+    max_failures: int = Field(3, ge=0, description="restarts after a dead worker")
+    cpus_per_worker: float = Field(1.0, gt=0, description="CPUs reserved for a worker")
+    use_gpu: Literal["auto", "yes", "no"] = Field("auto", description="auto: when the cluster has GPUs")
+    trackers: tuple[str, ...] = Field(("jsonl", "tensorboard"), description="where metrics go, by plugin name")
+
+
+class Generation(Section):
+    """How answers are sampled."""
+
+    max_tokens: Positive = Field(128, description="tokens of an answer at most")
+    temperature: float = Field(0.0, ge=0, description="0 is greedy")
+    top_p: float = Field(1.0, gt=0, le=1, description="nucleus sampling")
+    top_k: int = Field(0, ge=0, description="sample among the k likeliest; 0: all")
+    stop: tuple[str, ...] = Field((), description="strings that end an answer")
+    seed: int | None = Field(None, description="makes sampling repeatable")
+
+
+class Evaluation(Section):
+    """Bits per byte."""
+
+    files: tuple[str, ...] = Field((), description="Pile-format files")
+    window: Positive = Field(1024, description="tokens of a scoring window")
+    precision: Literal["fp32", "bf16"] = Field("fp32", description="dtype of the scored model")
+    limit: Positive | None = Field(None, description="score only the first N documents of each file")
+    by_position: bool = Field(False, description="also report bits per token by position in the document")
+
+
+class Axis(Section):
+    """One searched key: a list of choices, or a range (log-uniform when `log`)."""
+
+    choices: tuple[Any, ...] = Field((), description="values to choose among")
+    low: float | None = Field(None, description="lower end of a range")
+    high: float | None = Field(None, description="upper end of a range")
+    log: bool = Field(False, description="sample the range log-uniformly")
+
+
+class Search(Section):
+    """A hyperparameter search over keys of this recipe."""
+
+    space: dict[str, Axis] = Field({}, description="dotted recipe key → axis")
+    trials: Positive = Field(8, description="samples drawn")
+    concurrent: Positive = Field(1, description="trials at once")
+    metric: str = Field("loss", description="a reported metric")
+    mode: Literal["min", "max"] = Field("min", description="whether less or more is better")
+    grace_steps: Positive = Field(1, description="reports before ASHA may stop a trial")
+    reduction: int = Field(3, ge=2, description="ASHA keeps one trial in this many at each rung")
+    seed: int = Field(0, ge=0, description="seeds the samples")
+
+
+class Storage(Section):
+    """Where runs, searches and adapters lie, and under which names."""
+
+    path: str = Field(default_factory=default_storage, description="folder seen by every node")
+    run: str | None = Field(None, description="run name; none: stage and fingerprint")
+    publish: str | None = Field(None, description="publish the result in the store under this name")
+
+
+class Choice(Section):
+    """A plugin by name with its parsed Config."""
+
+    name: str
+    config: Any
+
+
+class Recipe(Section):
+    """A whole run. Built by `cairn.config.load`, never by hand."""
+
+    model: Model
+    data: Data
+    stage: Choice
+    adapter: Choice
+    optimizer: Choice
+    schedule: Choice
+    training: Training
+    generation: Generation
+    evaluation: Evaluation
+    search: Search
+    storage: Storage
+
+    def plain(self) -> dict[str, Any]:
+        """The recipe as the file would say it, defaults included."""
+        plain = self.model_dump(mode="json")
+        for key in PLUGIN_SECTIONS:
+            choice: Choice = getattr(self, key)
+            plain[key] = {"name": choice.name, **choice.config.model_dump(mode="json")}
+        return plain
+
+    def fingerprint(self) -> str:
+        """16 hex digits over everything that changes the result: not storage, search, or what only watches."""
+        plain = self.plain()
+        for section in ("storage", "search", "generation", "evaluation"):
+            plain.pop(section)
+        for key in UNPRINTED_TRAINING_KEYS:
+            plain["training"].pop(key)
+        return hashlib.sha256(json.dumps(plain, sort_keys=True).encode()).hexdigest()[:16]
+
+    @property
+    def run_name(self) -> str:
+        """`storage.run`, else the stage and half the fingerprint."""
+        return self.storage.run or f"{self.stage.name}-{self.fingerprint()[:8]}"
+
+    @property
+    def run_path(self) -> Path:
+        """The folder of this run under the storage path."""
+        return Path(self.storage.path) / "runs" / self.run_name
+
+    @property
+    def accumulation(self) -> int:
+        """Forward passes of one worker per optimizer step."""
+        return self.training.global_batch // (self.training.micro_batch * self.training.workers)
+
+
+SECTIONS: dict[str, type[Section]] = {
+    "model": Model,
+    "data": Data,
+    "training": Training,
+    "generation": Generation,
+    "evaluation": Evaluation,
+    "search": Search,
+    "storage": Storage,
+}
+PLUGIN_SECTIONS: dict[str, tuple[str, str | None]] = {
+    "stage": ("stages", None),
+    "adapter": ("adapters.methods", "lora"),
+    "optimizer": ("optimizers", "adamw"),
+    "schedule": ("schedules", "cosine"),
+}
+"""Section → the plugin family and the default choice."""
+
+UNPRINTED_TRAINING_KEYS = (
+    "workers", "micro_batch", "cpus_per_worker", "use_gpu", "log_every", "evaluate_every", "evaluate_documents",
+    "checkpoint_every", "keep_checkpoints", "max_failures", "trackers",
+)  # fmt: skip
+"""Keys that change how a run is carried out or watched, not what it computes: a run may be resumed with others."""

@@ -1,0 +1,1 @@
+"""Text to rows: sources, formats, encoding, packing, token shards, the cursor."""

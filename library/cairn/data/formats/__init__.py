@@ -1,0 +1,1 @@
+"""One YAML a dataset format."""

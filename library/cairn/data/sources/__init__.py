@@ -1,0 +1,1 @@
+"""Files to records' raw lines, with bounded memory and named damage."""

@@ -1,0 +1,1 @@
+"""Bits per byte."""

@@ -1,0 +1,1 @@
+"""The serving engine below HTTP and Ray: continuous batching, adapter slots, scoring."""

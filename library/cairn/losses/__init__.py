@@ -1,0 +1,1 @@
+"""Losses as pure functions of tensors: sums and weights, never means."""

@@ -1,0 +1,1 @@
+"""Base models: loading, identity, where the linears are, packed attention."""

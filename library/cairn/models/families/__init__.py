@@ -1,0 +1,1 @@
+"""What differs for a model family from the rule derived from its architecture."""

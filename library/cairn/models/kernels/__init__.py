@@ -1,0 +1,1 @@
+"""Faster layers with equal results."""

@@ -1,0 +1,100 @@
+"""One mechanism for growth: a file is a choice.
+
+`Plugins("cairn.optimizers", "cairn.optimizers.base:Optimizer")` knows the file stems of a package by
+listing its folder, imports one on demand, and returns its single subclass of the base. Nothing is registered:
+each process discovers the package afresh, so a Ray worker sees what the driver saw. The stem `base` and
+stems that begin with an underscore are not choices.
+
+Out-of-tree plugins come by the entry-point group `cairn.plugins`: an entry point named
+`optimizers.sophia = my_package.sophia` adds the name `sophia` to the package `cairn.optimizers`.
+"""
+
+from __future__ import annotations
+
+import importlib
+import importlib.metadata
+import importlib.util
+import inspect
+import pkgutil
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from cairn.config.section import Section
+from cairn.errors import UserError, did_you_mean
+
+ENTRY_POINT_GROUP = "cairn.plugins"
+RESERVED_STEM = "base"
+
+
+class Plugin:
+    """What every plugin base descends from: a Config (its knobs) and a name (its file stem)."""
+
+    Config: ClassVar[type[Section]] = Section
+    name: ClassVar[str] = ""
+
+    def __init__(self, config: Any = None) -> None:
+        self.config = config if config is not None else self.Config()
+
+
+@dataclass(frozen=True)
+class Plugins:
+    """The choices of one package. `base` is "module:Class", imported only when a choice is loaded."""
+
+    package: str
+    base: str
+
+    def names(self) -> list[str]:
+        """All names on offer, sorted; imports no plugin."""
+        return sorted(self._modules())
+
+    def load(self, name: str) -> type[Any]:
+        """The plugin class called `name`; an unknown name is a UserError with the nearest match."""
+        modules = self._modules()
+        if name not in modules:
+            raise UserError(f"there is no '{name}' in {self.package}", next_step=did_you_mean(name, modules))
+        return self._single_subclass(importlib.import_module(modules[name]), name)
+
+    def _modules(self) -> dict[str, str]:
+        return {**dict(self._in_tree()), **dict(self._out_of_tree())}
+
+    def _in_tree(self) -> Iterator[tuple[str, str]]:
+        spec = importlib.util.find_spec(self.package)
+        assert spec is not None and spec.submodule_search_locations is not None, self.package
+        for module in pkgutil.iter_modules(spec.submodule_search_locations):
+            if module.name != RESERVED_STEM and not module.name.startswith("_"):
+                yield module.name, f"{self.package}.{module.name}"
+
+    def _out_of_tree(self) -> Iterator[tuple[str, str]]:
+        prefix = self.package.removeprefix("cairn.") + "."
+        for point in importlib.metadata.entry_points(group=ENTRY_POINT_GROUP):
+            if point.name.startswith(prefix):
+                yield point.name.removeprefix(prefix), point.value
+
+    def _single_subclass(self, module: Any, name: str) -> type[Any]:
+        base_module, _, base_name = self.base.partition(":")
+        base = getattr(importlib.import_module(base_module), base_name)
+        found = [
+            member
+            for _, member in inspect.getmembers(module, inspect.isclass)
+            if issubclass(member, base) and member is not base and member.__module__ == module.__name__
+        ]
+        if len(found) != 1:
+            raise TypeError(f"{module.__name__} must define exactly one {base_name}, it defines {len(found)}")
+        plugin = found[0]
+        plugin.name = name
+        return plugin
+
+
+STAGES = Plugins("cairn.stages", "cairn.stages.base:Stage")
+METHODS = Plugins("cairn.adapters.methods", "cairn.adapters.method:Method")
+OPTIMIZERS = Plugins("cairn.optimizers", "cairn.optimizers.base:Optimizer")
+SCHEDULES = Plugins("cairn.schedules", "cairn.schedules.base:Schedule")
+CALLBACKS = Plugins("cairn.training.callbacks", "cairn.training.callback:Callback")
+TRACKERS = Plugins("cairn.training.trackers", "cairn.training.tracker:Tracker")
+EXPORTS = Plugins("cairn.exports", "cairn.exports.base:Export")
+
+FAMILIES = {
+    plugins.package.removeprefix("cairn."): plugins
+    for plugins in (STAGES, METHODS, OPTIMIZERS, SCHEDULES, CALLBACKS, TRACKERS, EXPORTS)
+}

@@ -1,0 +1,1 @@
+"""The Generator on HTTP and on many replicas."""

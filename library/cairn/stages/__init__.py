@@ -1,0 +1,1 @@
+"""One file a stage: the record it eats and its loss."""

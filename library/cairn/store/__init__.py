@@ -1,0 +1,1 @@
+"""Published adapters: versions that never change, aliases that move."""

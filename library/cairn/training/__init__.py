@@ -1,0 +1,1 @@
+"""The loop, the engine, checkpoints, and the Ray trainer."""

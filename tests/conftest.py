@@ -1,0 +1,58 @@
+"""Fixtures shared by all tests: an isolated data home, a tiny model, one Ray cluster."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+os.environ.setdefault("RAY_AUTH_MODE", "disabled")
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+os.environ.setdefault("HF_HUB_OFFLINE", "1")
+os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
+os.environ.setdefault("RAY_TRAIN_HEALTH_CHECK_INTERVAL_S", "0.1")
+os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+
+from tests.tiny import save_tiny
+
+
+@pytest.fixture(scope="session", autouse=True)
+def cairn_home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """A data home of this test session's own."""
+    before = os.environ.get("CAIRN_HOME")
+    folder = tmp_path_factory.mktemp("home")
+    os.environ["CAIRN_HOME"] = str(folder)
+    yield folder
+    if before is None:
+        del os.environ["CAIRN_HOME"]
+    else:
+        os.environ["CAIRN_HOME"] = before
+
+
+@pytest.fixture(scope="session")
+def tiny_path(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The directory of a tiny random model with tokenizer and chat template; read only."""
+    return save_tiny(tmp_path_factory.mktemp("models") / "tiny")
+
+
+@pytest.fixture(scope="session")
+def ray_cluster(cairn_home: Path) -> Iterator[None]:
+    """One local Ray cluster of 4 CPUs for the whole test session."""
+    import ray
+
+    folder = Path(tempfile.mkdtemp(prefix="ray", dir="/tmp"))
+    ray.init(
+        num_cpus=4,
+        include_dashboard=False,
+        object_store_memory=150_000_000,
+        _temp_dir=str(folder),
+        log_to_driver=False,
+        runtime_env={"env_vars": {"CAIRN_HOME": str(cairn_home), "OMP_NUM_THREADS": "1"}},
+    )
+    yield
+    ray.shutdown()
+    shutil.rmtree(folder, ignore_errors=True)
