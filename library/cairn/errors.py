@@ -7,6 +7,7 @@ Everything that reads input raises one of these; a traceback reaches a person on
 from __future__ import annotations
 
 import difflib
+import json
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -67,7 +68,7 @@ class Problem:
     advice: str
 
     def __str__(self) -> str:
-        shown = repr(self.value)
+        shown = json.dumps(self.value, default=repr, ensure_ascii=False)
         if len(shown) > 80:
             shown = shown[:77] + "..."
         return f"{self.path} = {shown}: {self.message}\n  → {self.advice}"

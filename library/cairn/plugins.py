@@ -60,7 +60,7 @@ class Plugins:
 
     def _in_tree(self) -> Iterator[tuple[str, str]]:
         spec = importlib.util.find_spec(self.package)
-        assert spec is not None and spec.submodule_search_locations is not None, self.package
+        assert spec is not None, self.package
         for module in pkgutil.iter_modules(spec.submodule_search_locations):
             if module.name != RESERVED_STEM and not module.name.startswith("_"):
                 yield module.name, f"{self.package}.{module.name}"
@@ -81,9 +81,9 @@ class Plugins:
         ]
         if len(found) != 1:
             raise TypeError(f"{module.__name__} must define exactly one {base_name}, it defines {len(found)}")
-        plugin = found[0]
+        plugin: Any = found[0]
         plugin.name = name
-        return plugin
+        return plugin  # type: ignore[no-any-return]
 
 
 STAGES = Plugins("cairn.stages", "cairn.stages.base:Stage")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-from cairn.errors import Problem
+from cairn.errors import Problem, did_you_mean
 from cairn.plugins import TRACKERS
 
 
@@ -37,8 +37,6 @@ def offload_needs_zero(training: Any) -> Iterator[Problem]:
 
 def trackers_exist(training: Any) -> Iterator[Problem]:
     """Every tracker is a plugin."""
-    from cairn.errors import did_you_mean
-
     for name in training.trackers:
         if name not in TRACKERS.names():
             yield Problem("training.trackers", name, "there is no such tracker", did_you_mean(name, TRACKERS.names()))

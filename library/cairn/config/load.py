@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -120,7 +119,7 @@ def _parse_section(name: str, section: type[Section], value: Any, problems: list
         )
         return None
     try:
-        return section.parse(copy.deepcopy(value))
+        return section.parse(value)
     except ValidationError as error:
         problems.extend(explain(error, section, prefix=name))
         return None
@@ -150,7 +149,7 @@ def _parse_choice(section: str, value: Any, problems: list[Problem]) -> Choice |
 
 def _expanded(section: Section) -> Section:
     """The section with `~` and `$CAIRN_HOME` expanded in its path-like strings."""
-    changed = {}
+    changed: dict[str, Any] = {}
     for key in ("path", "train", "validation", "files"):
         value = getattr(section, key, None)
         if isinstance(value, str):

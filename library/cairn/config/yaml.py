@@ -41,7 +41,7 @@ _Loader.add_implicit_resolver(
 def parse_yaml(text: str, *, where: str) -> Any:
     """The value of a YAML text; a UserError with the line where it is broken."""
     try:
-        return yaml.load(text, Loader=_Loader)  # noqa: S506 - a SafeLoader
+        return yaml.load(text, Loader=_Loader)
     except yaml.YAMLError as error:
         mark = getattr(error, "problem_mark", None)
         place = f"{where}:{mark.line + 1}" if mark else where
