@@ -1,0 +1,23 @@
+"""The transformers model under whatever trains it: a DeepSpeed engine, a PEFT wrapper, or nothing.
+
+An engine's own `config` is DeepSpeed's, and a wrapper's `forward` hides the model's signature, so whoever asks for
+either goes through here.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from torch import nn
+
+
+def base_of(model: Any) -> nn.Module:
+    """The innermost transformers model; `model` itself where nothing is wrapped."""
+    inner = model.module if isinstance(getattr(model, "module", None), nn.Module) else model
+    return inner.get_base_model() if hasattr(inner, "peft_config") and hasattr(inner, "get_base_model") else inner
+
+
+def text_config(model: Any) -> Any:
+    """The configuration of the language model in `model` (of the text part where a model sees images too)."""
+    config = base_of(model).config
+    return config.get_text_config() if hasattr(config, "get_text_config") else config
