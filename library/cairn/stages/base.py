@@ -35,6 +35,11 @@ class Stage(Plugin):
 
     record: ClassVar[type[Record]]
 
+    def weight(self, batch: Any) -> float:
+        """What `loss(batch, …).weight` will be, known before the forward pass: the global batch's weight is summed
+        over all micro-batches and workers before the first backward."""
+        return float(batch.weights.sum())
+
     def loss(self, batch: Any, models: Models) -> LossOutput:
         """The loss of one micro-batch (`cairn.data.batch.Batch`)."""
         raise NotImplementedError
