@@ -68,9 +68,19 @@ def has_windows(config: Any) -> bool:
     return bool(sliding or getattr(config, "attention_chunk_size", None))
 
 
+def is_recurrent(config: Any) -> bool:
+    """Whether some layer looks past a mask (it carries a state along the row), so that packing is impossible."""
+    named = any(name in str(config.model_type) for name in ("mamba", "rwkv", "xlstm", "recurrent"))
+    return named or bool(_unmasked_layers(config))
+
+
+def _unmasked_layers(config: Any) -> set[str]:
+    return set(getattr(config, "layer_types", None) or ()) - set(MASKED_LAYERS)
+
+
 def _refuse_recurrent(config: Any) -> None:
-    kinds = set(getattr(config, "layer_types", None) or ()) - set(MASKED_LAYERS)
-    if kinds or any(name in str(config.model_type) for name in ("mamba", "rwkv", "xlstm", "recurrent")):
+    if is_recurrent(config):
+        kinds = _unmasked_layers(config)
         found = f" ({', '.join(sorted(kinds))})" if kinds else ""
         raise ModelError(
             f"layers of a '{config.model_type}' model{found} look past a mask: packed samples would see each other",

@@ -13,7 +13,7 @@ from torch import nn
 
 def base_of(model: Any) -> nn.Module:
     """The innermost transformers model; `model` itself where nothing is wrapped."""
-    inner = model.module if isinstance(getattr(model, "module", None), nn.Module) else model
+    inner: Any = model.module if isinstance(getattr(model, "module", None), nn.Module) else model
     return inner.get_base_model() if hasattr(inner, "peft_config") and hasattr(inner, "get_base_model") else inner
 
 

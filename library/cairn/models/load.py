@@ -1,0 +1,186 @@
+"""Loading a base model and its tokenizer, with every refusal said in words.
+
+Weights come from safetensors or GGUF only: a pickle runs code. A directory whose weights lack a tensor is refused,
+where transformers would fill it with random numbers. Cost: the weights once, memory-mapped.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from cairn.errors import ModelError
+from cairn.models.locate import locate
+
+DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16}
+TOKENIZER_FILES = ("tokenizer.json", "tokenizer.model", "vocab.json", "tokenizer_config.json")
+PICKLED = ("*.bin", "*.pt", "*.pth", "*.ckpt")
+
+
+def load_tokenizer(path: str | Path, revision: str | None = None, *, trust_remote_code: bool = False) -> Any:
+    """The tokenizer of a model directory, hub name or GGUF file; padding is the end token where it has none.
+
+    Decoding is exact (no clean-up of spaces). Raises ModelError.
+    """
+    from transformers import AutoTokenizer
+
+    found = locate(path, revision=revision, trust_remote_code=trust_remote_code)
+    if found.is_file():
+        from cairn.models.gguf import gguf_tokenizer
+
+        return _finished(gguf_tokenizer(found))
+    if not any((found / name).is_file() for name in TOKENIZER_FILES):
+        raise ModelError(
+            "the directory has no tokenizer",
+            where=str(path),
+            next_step="copy tokenizer.json and tokenizer_config.json of the base model into it",
+        )
+    try:
+        tokenizer = AutoTokenizer.from_pretrained(found, trust_remote_code=trust_remote_code)
+    except (OSError, ValueError, KeyError, TypeError, ImportError) as error:
+        raise _unusable("the tokenizer cannot be loaded", path, error) from error
+    return _finished(tokenizer)
+
+
+def load_config(path: str | Path, revision: str | None = None, *, trust_remote_code: bool = False) -> Any:
+    """The model's transformers config alone, in milliseconds for a directory. Raises ModelError."""
+    from transformers import AutoConfig
+
+    found = locate(path, revision=revision, trust_remote_code=trust_remote_code)
+    if found.is_file():
+        return AutoConfig.from_pretrained(found.parent, gguf_file=found.name)
+    if not (found / "config.json").is_file():
+        raise ModelError(
+            "the directory has no config.json",
+            where=str(path),
+            next_step="an adapter's directory is no model: give its base model",
+        )
+    try:
+        return AutoConfig.from_pretrained(found, trust_remote_code=trust_remote_code)
+    except (OSError, ValueError, KeyError, TypeError, ImportError) as error:
+        raise _unusable("config.json cannot be used", path, error) from error
+
+
+def load_model(
+    path: str | Path,
+    *,
+    precision: str,
+    attention: str = "auto",
+    revision: str | None = None,
+    trust_remote_code: bool = False,
+    device: Any = "cpu",
+) -> Any:
+    """The causal language model at `path` (directory, hub name or GGUF file) in evaluation mode on `device`.
+
+    precision: "fp32" or "bf16". attention: "auto" lets transformers choose. Raises ModelError.
+    """
+    from transformers import AutoModelForCausalLM
+    from transformers.utils import logging
+
+    logging.disable_progress_bar()
+    found = locate(path, revision=revision, trust_remote_code=trust_remote_code)
+    if found.is_file():
+        from cairn.models.gguf import gguf_model
+
+        return gguf_model(found, dtype=DTYPES[precision], attention=attention).to(device)
+    load_config(found, trust_remote_code=trust_remote_code)
+    _check_weights(found)
+    options = {} if attention == "auto" else {"attn_implementation": attention}
+    try:
+        loaded: Any = AutoModelForCausalLM.from_pretrained(
+            found,
+            dtype=DTYPES[precision],
+            trust_remote_code=trust_remote_code,
+            use_safetensors=True,
+            output_loading_info=True,
+            **options,
+        )
+    except Exception as error:
+        raise _unusable("the model cannot be loaded", path, error) from error
+    model, report = loaded
+    _refuse_gaps(report, path)
+    return model.eval().to(device)
+
+
+def position_limit(config: Any) -> int | None:
+    """The longest sequence in tokens that the model has positions for; None where it has no limit."""
+    text = config.get_text_config() if hasattr(config, "get_text_config") else config
+    limit = getattr(text, "max_position_embeddings", None) or getattr(text, "n_positions", None)
+    return int(limit) if limit else None
+
+
+def require_positions(config: Any, length: int, *, where: str) -> None:
+    """A ModelError when `length` tokens (the recipe key `where`) are more than the model has positions for."""
+    limit = position_limit(config)
+    if limit is not None and length > limit:
+        raise ModelError(
+            f"{length} tokens are more than the {limit} positions of the model",
+            where=where,
+            next_step=f"set {where} to at most {limit}",
+        )
+
+
+def require_chat_template(tokenizer: Any, path: str | Path) -> None:
+    """A ModelError when the tokenizer has no chat template, so that conversations have no form."""
+    if not getattr(tokenizer, "chat_template", None):
+        raise ModelError(
+            "the model's tokenizer has no chat template",
+            where=str(path),
+            next_step="use the instruct variant of the model, put a chat_template.jinja beside the tokenizer, "
+            "or train on plain documents with the stage pretrain",
+        )
+
+
+def _check_weights(folder: Path) -> None:
+    index = folder / "model.safetensors.index.json"
+    if index.is_file():
+        try:
+            shards = set(json.loads(index.read_text(encoding="utf-8"))["weight_map"].values())
+        except (OSError, ValueError, KeyError, AttributeError) as error:
+            raise _unusable("the index of the weights cannot be read", index, error) from error
+        missing = sorted(shard for shard in shards if not (folder / Path(shard).name).is_file())
+        if missing:
+            raise ModelError(
+                f"{len(missing)} weight files are missing: {', '.join(missing[:3])}",
+                where=str(folder),
+                next_step="copy or download them again",
+            )
+    elif not (folder / "model.safetensors").is_file():
+        pickled = sorted(file.name for pattern in PICKLED for file in folder.glob(pattern))
+        raise ModelError(
+            f"the weights are pickles ({', '.join(pickled[:3])})" if pickled else "the directory has no weights",
+            where=str(folder),
+            next_step="convert them: a pickle can run code, so only safetensors and GGUF are read"
+            if pickled
+            else "it needs model.safetensors, alone or with an index of shards",
+        )
+
+
+def _refuse_gaps(report: Any, path: str | Path) -> None:
+    missing = sorted(str(key) for key in report["missing_keys"])
+    if missing:
+        raise ModelError(
+            f"the weights lack {len(missing)} tensors that the config asks for, first {missing[0]}",
+            where=str(path),
+            next_step="config and weights are of different models: download both again",
+        )
+
+
+def _finished(tokenizer: Any) -> Any:
+    if tokenizer.pad_token is None:
+        tokenizer.pad_token = tokenizer.eos_token
+    tokenizer.clean_up_tokenization_spaces = False
+    return tokenizer
+
+
+def _unusable(what: str, path: str | Path, error: Exception) -> ModelError:
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    reason = lines[0][:300] if lines else type(error).__name__
+    remote = "set model.trust_remote_code=true if you trust its code" if "trust_remote_code" in str(error) else ""
+    kernels = "set model.attention=auto" if "attn_implementation" in str(error) or "flash_attn" in str(error) else ""
+    return ModelError(
+        f"{what}: {reason}", where=str(path), next_step=remote or kernels or "check that the download is complete"
+    )
