@@ -1,0 +1,174 @@
+"""The adapters resident in a model: which slot is whose, who still uses it, and loading that leaves nothing behind.
+
+A load is checked whole before a single number is written, so a refused adapter harms nobody. An adapter leaves its
+slot only when no request uses it; unloading one in flight hides its name at once and frees the slot later.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+from torch import nn
+
+from cairn.errors import AdapterError, did_you_mean
+from cairn.generation.slots import Routing, SlotLinear, bucket, features
+
+
+@dataclass(eq=False)
+class Resident:
+    """An adapter in its slot. `uses` counts the requests in flight; `last_use` orders for eviction."""
+
+    id: str
+    slot: int
+    rank: int
+    modules: tuple[str, ...] = field(repr=False, default=())
+    uses: int = 0
+    last_use: int = 0
+
+
+BASE = Resident("", 0, 0)
+
+
+class ResidentAdapters:
+    """Slots 1…n of a model; slot 0 is the base."""
+
+    def __init__(self, model: nn.Module, *, slots: int, max_rank: int) -> None:
+        self.model, self.max_rank = model, max_rank
+        self.routing = Routing()
+        self.slots = slots
+        self._layers: dict[str, SlotLinear] = {}
+        self._named: dict[str, Resident] = {}
+        self._leaving: list[Resident] = []
+        self._clock = 0
+
+    def ids(self) -> list[str]:
+        """Ids that requests may name."""
+        return sorted(self._named)
+
+    def idle(self) -> list[str]:
+        """Ids without a request in flight, least recently used first."""
+        return sorted((i for i, r in self._named.items() if not r.uses), key=lambda i: self._named[i].last_use)
+
+    @property
+    def free(self) -> int:
+        """Empty slots."""
+        return self.slots - len(self._named) - len(self._leaving)
+
+    def load(self, adapter_id: str, weights: Any) -> None:
+        """Put `weights` (`cairn.adapters.files.LoraWeights`) into a free slot; AdapterError changes nothing."""
+        problems = self._problems(adapter_id, weights)
+        if problems:
+            raise AdapterError("; ".join(problems), where=adapter_id, next_step="serve an adapter made for this base")
+        taken = {r.slot for r in (*self._named.values(), *self._leaving)}
+        slot = next(number for number in range(1, self.slots + 1) if number not in taken)
+        resident = Resident(adapter_id, slot, int(weights.rank), tuple(weights.layers), last_use=self._tick())
+        try:
+            self._make_room(extra=resident.rank, modules=weights.layers)
+            for path, (a, b) in weights.layers.items():
+                self._layers[path].write(slot, a, b, float(weights.scaling[path]))
+        except BaseException:
+            self._empty(resident)
+            raise
+        self._named[adapter_id] = resident
+
+    def unload(self, adapter_id: str) -> bool:
+        """Forget `adapter_id`; True when its slot is free at once, False when requests in flight still hold it."""
+        resident = self._find(adapter_id)
+        del self._named[adapter_id]
+        if resident.uses:
+            self._leaving.append(resident)
+            return False
+        self._empty(resident)
+        return True
+
+    def acquire(self, adapter_id: str | None) -> Resident:
+        """The adapter for one more request; AdapterError when it is not loaded. Pair with `release`."""
+        if adapter_id is None:
+            return BASE
+        resident = self._find(adapter_id)
+        resident.uses += 1
+        resident.last_use = self._tick()
+        return resident
+
+    def release(self, resident: Resident) -> None:
+        """One request less."""
+        if resident is BASE:
+            return
+        resident.uses -= 1
+        if not resident.uses and resident in self._leaving:
+            self._leaving.remove(resident)
+            self._empty(resident)
+
+    @contextmanager
+    def using(self, adapter_id: str | None) -> Iterator[None]:
+        """Every forward inside runs with this adapter, whatever its batch."""
+        resident = self.acquire(adapter_id)
+        device = next(self.model.parameters()).device
+        try:
+            with self.routing.using([resident.slot], rank=resident.rank, device=device):
+                yield
+        finally:
+            self.release(resident)
+
+    def _find(self, adapter_id: str) -> Resident:
+        if adapter_id not in self._named:
+            advice = did_you_mean(adapter_id, self._named) if self._named else "load it first"
+            raise AdapterError(f"no adapter '{adapter_id}' is loaded", next_step=advice)
+        return self._named[adapter_id]
+
+    def _problems(self, adapter_id: str, weights: Any) -> list[str]:
+        found = []
+        if adapter_id in self._named:
+            found.append(f"'{adapter_id}' is loaded already")
+        if not self.free:
+            found.append(f"all {self.slots} slots are taken")
+        if weights.rank > self.max_rank:
+            found.append(f"rank {weights.rank} is above the limit of {self.max_rank}")
+        for path, (a, b) in weights.layers.items():
+            found.extend(self._misfit(path, tuple(a.shape), tuple(b.shape)))
+        return found
+
+    def _misfit(self, path: str, a: tuple[int, ...], b: tuple[int, ...]) -> Iterator[str]:
+        try:
+            inputs, outputs = features(self._module(path))
+        except AttributeError:
+            yield f"the base has no module '{path}'"
+            return
+        except AdapterError as error:
+            yield f"{path}: {error.what}"
+            return
+        if (a[1], b[0]) != (inputs, outputs):
+            yield f"{path} goes from {inputs} to {outputs}, the adapter from {a[1]} to {b[0]}"
+
+    def _module(self, path: str) -> nn.Module:
+        return self._layers[path] if path in self._layers else self.model.get_submodule(path)
+
+    def _make_room(self, *, extra: int, modules: Any) -> None:
+        for path in modules:
+            if path not in self._layers:
+                self._layers[path] = self._wrap(path)
+        ranks: dict[str, int] = dict.fromkeys(modules, extra)
+        for resident in (*self._named.values(), *self._leaving):
+            for path in resident.modules:
+                ranks[path] = max(ranks.get(path, 0), resident.rank)
+        for path, layer in self._layers.items():
+            layer.reserve(bucket(ranks[path]) if path in ranks else 0)
+
+    def _wrap(self, path: str) -> SlotLinear:
+        parent, _, name = path.rpartition(".")
+        owner = self.model.get_submodule(parent)
+        layer = SlotLinear(getattr(owner, name), slots=self.slots + 1, routing=self.routing)
+        setattr(owner, name, layer)
+        return layer
+
+    def _empty(self, resident: Resident) -> None:
+        for path in resident.modules:
+            if path in self._layers:
+                self._layers[path].clear(resident.slot)
+
+    def _tick(self) -> int:
+        self._clock += 1
+        return self._clock
