@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import fcntl
+import hashlib
 import os
+import platform
 import shutil
 import tempfile
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -18,6 +22,9 @@ os.environ.setdefault("RAY_TRAIN_HEALTH_CHECK_INTERVAL_S", "0.1")
 os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
 
 from tests.tiny import save_tiny
+
+CACHE = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "cairn-tests"
+"""What is slow to make and never changes: the real model, the sample corpus."""
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -37,6 +44,39 @@ def cairn_home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 def tiny_path(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The directory of a tiny random model with tokenizer and chat template; read only."""
     return save_tiny(tmp_path_factory.mktemp("models") / "tiny")
+
+
+@pytest.fixture(scope="session")
+def smollm2_path() -> Path:
+    """SmolLM2-135M-Instruct as `cairn sample` makes it; kept between test runs, read only."""
+    from cairn.models.sample import fetch_smollm2
+
+    with _cache_lock():
+        return fetch_smollm2(CACHE / "models")
+
+
+@pytest.fixture(scope="session")
+def sample_path() -> Path:
+    """The sample corpus as `cairn sample` makes it; kept between test runs for one Python and one version of its code."""
+    from cairn.data.sample import build_corpus
+
+    sources = sorted(Path(build_corpus.__code__.co_filename).parent.glob("sample*"))
+    code = hashlib.sha256(b"".join(path.read_bytes() for path in sources if path.is_file())).hexdigest()[:12]
+    folder = CACHE / f"sample-{platform.python_version()}-{code}"
+    with _cache_lock():
+        if not folder.exists():
+            scratch = Path(tempfile.mkdtemp(prefix="sample", dir=CACHE))
+            build_corpus(scratch)
+            scratch.rename(folder)
+    return folder
+
+
+@contextmanager
+def _cache_lock() -> Iterator[None]:
+    CACHE.mkdir(parents=True, exist_ok=True)
+    with (CACHE / "lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
 
 
 @pytest.fixture(scope="session")

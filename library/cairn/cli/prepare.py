@@ -1,0 +1,37 @@
+"""`cairn prepare`: a recipe's files become token shards, once for one fingerprint."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from cairn.cli.arguments import Overrides, RecipePath
+
+if TYPE_CHECKING:
+    from cairn.config.recipe import Recipe
+    from cairn.data.pipeline import Prepared
+
+NAME = "prepare"
+
+
+def command(recipe: RecipePath, overrides: Overrides = None) -> None:
+    """Turn the recipe's files into token shards."""
+    from cairn.cli.terminal import say
+    from cairn.cluster.session import connected
+    from cairn.config.load import load
+
+    parsed = load(recipe, overrides or ())
+    with connected():
+        prepared = prepare_with_progress(parsed)
+    say(f"token shards: {prepared.train}")
+
+
+def prepare_with_progress(recipe: Recipe) -> Prepared:
+    """The library's `prepare` with a bar and a line of counts; the caller is connected to Ray."""
+    from cairn.cli.terminal import errors, progress
+    from cairn.data.pipeline import prepare
+
+    with progress("preparing") as update:
+        prepared = prepare(recipe, on_progress=update)
+    counts = prepared.manifest
+    errors.print(f"{counts.documents} records, {counts.rows} rows, {counts.tokens} tokens, dropped: {counts.drops}")
+    return prepared

@@ -1,0 +1,7 @@
+"""placeholder"""
+
+NAME = "quickstart"
+
+
+def command() -> None:
+    """Quick."""
