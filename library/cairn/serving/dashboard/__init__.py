@@ -1,0 +1,1 @@
+"""One page over a storage path: runs, searches, adapters."""
