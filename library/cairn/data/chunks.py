@@ -1,0 +1,175 @@
+"""The unit of preparing: a chunk of one file's records becomes one shard file and one summary.
+
+Where a chunk begins and ends depends on the file alone, and a chunk is encoded and packed by itself, so the shards
+are the same bits whoever makes them, in whatever order, and however often a task is retried.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from cairn.data.documents import read_records
+from cairn.data.drops import CutReason, Dropped, DropReason, Rejected
+from cairn.data.encoding import Encoder, Truncation
+from cairn.data.manifest import ChunkSummary
+from cairn.data.packing import pack, row_of
+from cairn.data.rows import Sample
+from cairn.data.shards import ShardWriter
+from cairn.errors import DataError
+from cairn.records import KINDS, Conversation, Document, Record
+
+CHUNK_RECORDS = 2048
+CHUNK_CHARACTERS = 4 << 20
+"""A chunk ends at whichever comes first; a document longer than that is a chunk of its own."""
+
+
+class Chunk(msgspec.Struct):
+    """Some records of one file. `bytes_read` is how far into the file on disk reading had come."""
+
+    file_index: int
+    index: int
+    records: list[Record]
+    drops: dict[str, int]
+    examples: dict[str, str]
+    bytes_read: int
+
+    @property
+    def name(self) -> str:
+        """Its shard file."""
+        return f"{self.file_index:05d}-{self.index:06d}.arrow"
+
+
+@dataclass(frozen=True)
+class Reading:
+    """What to read of one file. `kind` is the record that the stage eats."""
+
+    file_index: int
+    path: str
+    format: str
+    limit: int | None
+    subsets: tuple[str, ...]
+    kind: str
+
+
+@dataclass(frozen=True)
+class Shaping:
+    """How records become rows."""
+
+    sequence_length: int
+    truncation: Truncation
+    packing: bool
+
+
+def read_chunks(reading: Reading) -> Iterator[Chunk]:
+    """The chunks of one file, in order; at least one, so that its counts are kept. DataError for another kind."""
+    position = 0
+
+    def remember(read: int) -> None:
+        nonlocal position
+        position = read
+
+    records: list[Record] = []
+    drops: Counter[str] = Counter()
+    examples: dict[str, str] = {}
+    index = characters = 0
+    found = read_records([reading.path], reading.format, reading.limit, reading.subsets, on_bytes=remember)
+    for record in found:
+        if isinstance(record, Rejected):
+            note(drops, examples, record.reason, f"{record.source}: {record.detail}")
+        else:
+            if not isinstance(record, KINDS[reading.kind]):
+                raise DataError(
+                    f"a {reading.kind} is needed, this is a {kind_of_record(record)}", where=str(record.source)
+                )
+            records.append(record)
+            characters += _size(record)
+        if len(records) + drops.total() >= CHUNK_RECORDS or characters >= CHUNK_CHARACTERS:
+            yield Chunk(reading.file_index, index, records, dict(drops), examples, position)
+            records, drops, examples, characters, index = [], Counter(), {}, 0, index + 1
+    if records or drops or index == 0:
+        yield Chunk(reading.file_index, index, records, dict(drops), examples, position)
+
+
+def kind_of_record(record: Record) -> str:
+    """The name of a record's kind, as in KINDS."""
+    return type(record).__name__.lower()
+
+
+def _size(record: Record) -> int:
+    if isinstance(record, Document):
+        return len(record.text)
+    return sum(len(message.content) for message in record.messages) if isinstance(record, Conversation) else 0
+
+
+def note(drops: Counter[str], examples: dict[str, str], reason: DropReason, detail: str) -> None:
+    """Count a drop and keep the first example of an unusable one."""
+    drops[reason.value] += 1
+    if reason.unusable:
+        examples.setdefault(reason.value, detail)
+
+
+def write_chunk(chunk: Chunk, folder: Path, tokenizer: Any, shaping: Shaping) -> ChunkSummary:
+    """Encode, pack and write one chunk; a file of the same name is replaced by the same bits."""
+    encoder = Encoder(tokenizer, shaping.sequence_length, shaping.truncation)
+    drops, examples = Counter(chunk.drops), dict(chunk.examples)
+    samples: list[Sample] = []
+    documents = 0
+    for record in chunk.records:
+        encoded = _encode(encoder, record)
+        if isinstance(encoded, Dropped):
+            note(drops, examples, encoded.reason, f"{record.source}: {encoded.detail}")
+        else:
+            samples.extend(encoded)
+            documents += 1
+    rows = pack(samples, shaping.sequence_length) if shaping.packing else (row_of([sample]) for sample in samples)
+    path = folder / chunk.name
+    written = 0
+    if samples:
+        with ShardWriter(path) as writer:
+            for row in rows:
+                writer.write(row)
+        written = writer.rows
+    return _summary(chunk, samples, drops, encoder.cuts, examples, documents, written, path)
+
+
+def _summary(
+    chunk: Chunk,
+    samples: list[Sample],
+    drops: Counter[str],
+    cuts: Counter[CutReason],
+    examples: dict[str, str],
+    documents: int,
+    rows: int,
+    path: Path,
+) -> ChunkSummary:
+    subsets: Counter[str] = Counter()
+    for sample in samples:
+        subsets[sample.subset] += sample.source_bytes
+    return ChunkSummary(
+        name=chunk.name,
+        file_bytes=path.stat().st_size if rows else 0,
+        rows=rows,
+        records=len(chunk.records) + sum(chunk.drops.values()),
+        documents=documents,
+        samples=len(samples),
+        tokens=sum(len(sample) for sample in samples),
+        trained_tokens=sum(int((sample.weights > 0).sum()) for sample in samples),
+        bytes_per_subset=dict(subsets),
+        drops=dict(drops),
+        cuts={reason.value: count for reason, count in cuts.items()},
+        examples=examples,
+    )
+
+
+def _encode(encoder: Encoder, record: Record) -> list[Sample] | Dropped:
+    if isinstance(record, Document):
+        return encoder.document(record) or Dropped(DropReason.EMPTY)
+    assert isinstance(record, Conversation), record
+    sample = encoder.conversation(record)
+    return sample if isinstance(sample, Dropped) else [sample]

@@ -1,0 +1,120 @@
+"""What a folder of token shards holds and what was left out, written last: without it the folder does not count."""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from cairn.errors import DataError
+
+MANIFEST = "manifest.json"
+
+
+class ChunkSummary(msgspec.Struct, frozen=True):
+    """The counts of one chunk and of its shard file (none when no row came of it).
+
+    `records` are all lines read, `documents` those that became samples. `examples`: one per unusable reason.
+    """
+
+    name: str
+    file_bytes: int
+    rows: int
+    records: int
+    documents: int
+    samples: int
+    tokens: int
+    trained_tokens: int
+    bytes_per_subset: dict[str, int]
+    drops: dict[str, int]
+    cuts: dict[str, int]
+    examples: dict[str, str]
+
+
+class ShardEntry(msgspec.Struct, frozen=True):
+    """One shard file: its name in the folder, its rows and its size."""
+
+    name: str
+    rows: int
+    file_bytes: int
+
+
+class Manifest(msgspec.Struct, frozen=True):
+    """The counts of all chunks, in the order of the files. `fill` is the share of row positions that hold tokens."""
+
+    fingerprint: str
+    settings: dict[str, Any]
+    shards: tuple[ShardEntry, ...]
+    rows: int
+    records: int
+    documents: int
+    samples: int
+    tokens: int
+    trained_tokens: int
+    bytes_per_subset: dict[str, int]
+    drops: dict[str, int]
+    cuts: dict[str, int]
+    examples: dict[str, str]
+    fill: float
+
+    @classmethod
+    def of(
+        cls,
+        chunks: Iterable[ChunkSummary],
+        *,
+        fingerprint: str,
+        settings: dict[str, Any],
+        sequence_length: int,
+    ) -> Manifest:
+        """Add up the chunks."""
+        ordered = sorted(chunks, key=lambda chunk: chunk.name)
+        rows = sum(chunk.rows for chunk in ordered)
+        tokens = sum(chunk.tokens for chunk in ordered)
+        examples = {reason: shown for chunk in reversed(ordered) for reason, shown in chunk.examples.items()}
+        return cls(
+            fingerprint=fingerprint,
+            settings=settings,
+            shards=tuple(ShardEntry(chunk.name, chunk.rows, chunk.file_bytes) for chunk in ordered if chunk.rows),
+            rows=rows,
+            records=sum(chunk.records for chunk in ordered),
+            documents=sum(chunk.documents for chunk in ordered),
+            samples=sum(chunk.samples for chunk in ordered),
+            tokens=tokens,
+            trained_tokens=sum(chunk.trained_tokens for chunk in ordered),
+            bytes_per_subset=add(chunk.bytes_per_subset for chunk in ordered),
+            drops=add(chunk.drops for chunk in ordered),
+            cuts=add(chunk.cuts for chunk in ordered),
+            examples=examples,
+            fill=tokens / (rows * sequence_length) if rows else 0.0,
+        )
+
+    def write(self, folder: Path) -> None:
+        """Put the manifest into `folder` in one atomic step."""
+        staging = folder / f".{MANIFEST}.{os.getpid()}"
+        staging.write_bytes(msgspec.json.format(msgspec.json.encode(self), indent=1))
+        staging.replace(folder / MANIFEST)
+
+    @classmethod
+    def read(cls, folder: Path) -> Manifest:
+        """The manifest of `folder`; a DataError where there is none or it is no manifest."""
+        path = folder / MANIFEST
+        try:
+            return msgspec.json.decode(path.read_bytes(), type=cls)
+        except OSError:
+            raise DataError("no finished token shards here", where=str(folder), next_step="run cairn prepare") from None
+        except msgspec.DecodeError as error:
+            raise DataError(
+                f"the manifest is damaged ({error})", where=str(path), next_step="delete the folder and prepare again"
+            ) from None
+
+
+def add(counts: Iterable[dict[str, int]]) -> dict[str, int]:
+    """Counts by key, sorted by key."""
+    total: Counter[str] = Counter()
+    for count in counts:
+        total.update(count)
+    return dict(sorted(total.items()))

@@ -1,0 +1,120 @@
+"""What preparing a recipe's data will do, checked before any work starts: files, kinds of record, fingerprint."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+from cairn.config.home import token_cache
+from cairn.config.recipe import Recipe
+from cairn.data.chunks import CHUNK_CHARACTERS, CHUNK_RECORDS, Reading, Shaping, kind_of_record
+from cairn.data.documents import read_records
+from cairn.data.drops import DropReason, Rejected
+from cairn.data.fingerprint import fingerprint
+from cairn.data.manifest import Manifest
+from cairn.data.sources.files import resolve
+from cairn.errors import DataError, UserError
+from cairn.plugins import STAGES
+from cairn.records import KINDS, Record
+
+PEEK_RECORDS = 1000
+"""Lines tried for a first record of each file; a file that has none there is judged when it is read."""
+
+
+@dataclass(frozen=True)
+class Plan:
+    """`sizes` are the bytes on disk of each file."""
+
+    readings: tuple[Reading, ...]
+    sizes: tuple[int, ...]
+    shaping: Shaping
+    settings: dict[str, Any]
+    fingerprint: str
+    tokenizer: Any
+    validation: tuple[Path, ...]
+    max_bad_fraction: float
+
+    @property
+    def folder(self) -> Path:
+        """Where the shards lie when they are done."""
+        return token_cache() / self.fingerprint
+
+    def manifest(self, summaries: Sequence[Any]) -> Manifest:
+        """The manifest of all chunks; a DataError where too little of the data is usable."""
+        manifest = Manifest.of(
+            summaries,
+            fingerprint=self.fingerprint,
+            settings=self.settings,
+            sequence_length=self.shaping.sequence_length,
+        )
+        self._check(manifest)
+        return manifest
+
+    def _check(self, manifest: Manifest) -> None:
+        where = ", ".join(reading.path for reading in self.readings)
+        bad = sum(count for reason, count in manifest.drops.items() if DropReason(reason).unusable)
+        reasons = "; ".join(f"{reason}: {count}" for reason, count in manifest.drops.items()) or "there were no lines"
+        shown = "; ".join(f"{reason}, e.g. {example}" for reason, example in manifest.examples.items())
+        if manifest.rows == 0:
+            raise DataError(
+                f"nothing to train on in {manifest.records} records ({reasons})",
+                where=where,
+                next_step=shown or "look at data.subsets, data.sequence_length and data.truncation",
+            )
+        if bad > self.max_bad_fraction * manifest.records:
+            raise DataError(
+                f"{bad} of {manifest.records} records are unusable, data.max_bad_fraction allows "
+                f"{self.max_bad_fraction:g} of them ({reasons})",
+                where=where,
+                next_step=shown,
+            )
+
+
+def make_plan(recipe: Recipe, tokenizer: Any) -> Plan:
+    """Resolve and peek into the files of a recipe. Raises UserError, with what to do, before any work starts."""
+    data = recipe.data
+    kind = STAGES.load(recipe.stage.name).record.__name__.lower()
+    files = resolve(data.train)
+    for path in files:
+        _check_kind(path, data.format, kind, recipe.stage.name)
+    shaping = Shaping(data.sequence_length, data.truncation, data.packing)
+    settings = {
+        "format": data.format,
+        "kind": kind,
+        "limit": data.limit,
+        "subsets": list(data.subsets),
+        "sequence_length": data.sequence_length,
+        "truncation": data.truncation,
+        "packing": data.packing,
+        "chunk": [CHUNK_RECORDS, CHUNK_CHARACTERS],
+    }
+    return Plan(
+        readings=tuple(
+            Reading(index, str(path), data.format, data.limit, data.subsets, kind) for index, path in enumerate(files)
+        ),
+        sizes=tuple(path.stat().st_size for path in files),
+        shaping=shaping,
+        settings=settings,
+        fingerprint=fingerprint(files, settings, tokenizer),
+        tokenizer=tokenizer,
+        validation=tuple(resolve(data.validation)),
+        max_bad_fraction=data.max_bad_fraction,
+    )
+
+
+def _check_kind(path: Path, format: str, kind: str, stage: str) -> None:
+    """The first record of a file is of the kind that the stage eats."""
+    peeked = islice(read_records([path], format, limit=1), PEEK_RECORDS)
+    first: Record | None = next((record for record in peeked if not isinstance(record, Rejected)), None)
+    if first is None or isinstance(first, KINDS[kind]):
+        return
+    found = kind_of_record(first)
+    fitting = [name for name in STAGES.names() if STAGES.load(name).record is type(first)]
+    raise UserError(
+        f"stage '{stage}' needs records of kind {kind}, these are of kind {found}",
+        where=str(first.source),
+        next_step=f"use other files, or stage.name={' or '.join(fitting)}" if fitting else "use other files",
+    )
