@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import random
+from itertools import pairwise
 
 import pytest
 
@@ -59,7 +60,7 @@ def test_order_and_uneven_shards_change_nothing_at_all() -> None:
         rng.shuffle(scores)
         assert bits_per_byte(scores) == expected
     cut = [0, 1, 5, 700, 1000]
-    shards = [totals(scores[a:b]) for a, b in zip(cut, cut[1:], strict=False)]
+    shards = [totals(scores[a:b]) for a, b in pairwise(cut)]
     assert sum(shard.nats for shard in shards) / (LN_2 * sum(shard.bytes for shard in shards)) == pytest.approx(
         expected
     )

@@ -8,13 +8,13 @@ from typing import Any
 
 import pytest
 import torch
+from tests.tiny import build_model, build_tokenizer
 
 from cairn.errors import CairnError, DataError, ModelError
-from cairn.evaluation.bits_per_byte import DocumentScore, bits_per_byte, score_documents
+from cairn.evaluation.bits_per_byte import DocumentScore, bits_per_byte, score_documents, score_item
 from cairn.evaluation.ledger import Ledger
-from cairn.evaluation.pieces import Piece, items, pieces, position_bucket, prefix_token, score_item
+from cairn.evaluation.pieces import Piece, items, pieces, position_bucket, prefix_token
 from cairn.records import Document, Source
-from tests.tiny import build_model, build_tokenizer
 
 pytestmark = pytest.mark.unit
 

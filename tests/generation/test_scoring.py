@@ -6,10 +6,10 @@ import random
 
 import pytest
 import torch
+from tests.tiny import build_model
 
 from cairn.errors import ModelError
 from cairn.generation.scoring import _pack, score
-from tests.tiny import build_model
 
 pytestmark = pytest.mark.unit
 

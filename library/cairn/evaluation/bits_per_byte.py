@@ -5,15 +5,17 @@ Training scores held-out text with this, the service answers with it, and `clust
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+import math
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 from cairn.evaluation.ledger import Ledger
-from cairn.evaluation.pieces import ITEM_TOKENS, items, pieces, score_item
+from cairn.evaluation.pieces import ITEM_TOKENS, Piece, ScoredPiece, items, pieces, position_bucket
 from cairn.evaluation.scores import DocumentScore, Totals, bits_per_byte, totals
+from cairn.generation.scoring import score
 from cairn.records import Document
 
-__all__ = ["DocumentScore", "Totals", "bits_per_byte", "score_documents", "totals"]
+__all__ = ["DocumentScore", "Totals", "bits_per_byte", "score_documents", "score_item", "totals"]
 
 
 def score_documents(
@@ -35,3 +37,28 @@ def score_documents(
     for item in items(pieces(documents, tokenizer, window=window, item_tokens=item_tokens), item_tokens=item_tokens):
         yield from ledger.add(score_item(model, item, batch_tokens=batch_tokens))
     ledger.close()
+
+
+def score_item(model: Any, item: Sequence[Piece], *, batch_tokens: int | None = None) -> list[ScoredPiece]:
+    """All windows of an item in as few forward passes as they fit in."""
+    windows = [window for piece in item for window in piece.windows]
+    nats = iter(score(model, windows, batch_tokens=batch_tokens))
+    return [_scored(piece, [nat for _ in piece.windows for nat in next(nats)]) for piece in item]
+
+
+def _scored(piece: Piece, nats: Sequence[float]) -> ScoredPiece:
+    buckets: dict[int, list[float]] = {}
+    for position, nat in enumerate(nats, start=piece.first):
+        buckets.setdefault(position_bucket(position), []).append(nat)
+    return ScoredPiece(
+        file=piece.file,
+        line=piece.line,
+        subset=piece.subset,
+        bytes=piece.bytes,
+        tokens=piece.tokens,
+        exact=piece.exact,
+        first=piece.first,
+        scored=len(nats),
+        nats=math.fsum(nats),
+        by_position={bucket: (math.fsum(part), len(part)) for bucket, part in buckets.items()},
+    )

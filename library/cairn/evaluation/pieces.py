@@ -7,15 +7,13 @@ checks. Tokens come from the model's tokenizer without special tokens; the bytes
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import msgspec
 
 from cairn.errors import DataError, ModelError
 from cairn.evaluation.windows import rolling_windows
-from cairn.generation.scoring import score
 from cairn.records import Document
 
 ITEM_TOKENS = 8192
@@ -106,34 +104,9 @@ def items(found: Iterable[Piece], *, item_tokens: int = ITEM_TOKENS) -> Iterator
         yield item
 
 
-def score_item(model: Any, item: Sequence[Piece], *, batch_tokens: int | None = None) -> list[ScoredPiece]:
-    """All windows of an item in as few forward passes as they fit in."""
-    windows = [window for piece in item for window in piece.windows]
-    nats = iter(score(model, windows, batch_tokens=batch_tokens))
-    return [_scored(piece, [nat for _ in piece.windows for nat in next(nats)]) for piece in item]
-
-
 def position_bucket(position: int) -> int:
     """0 for a document's first token, else b with 2^(b−1) ≤ position < 2^b."""
     return position.bit_length()
-
-
-def _scored(piece: Piece, nats: Sequence[float]) -> ScoredPiece:
-    buckets: dict[int, list[float]] = {}
-    for position, nat in enumerate(nats, start=piece.first):
-        buckets.setdefault(position_bucket(position), []).append(nat)
-    return ScoredPiece(
-        file=piece.file,
-        line=piece.line,
-        subset=piece.subset,
-        bytes=piece.bytes,
-        tokens=piece.tokens,
-        exact=piece.exact,
-        first=piece.first,
-        scored=len(nats),
-        nats=math.fsum(nats),
-        by_position={bucket: (math.fsum(part), len(part)) for bucket, part in buckets.items()},
-    )
 
 
 def _runs(windows: Iterable[Any], item_tokens: int) -> Iterator[list[tuple[list[int], list[int]]]]:

@@ -125,7 +125,8 @@ def _forward(
 
 
 def _check_vocabulary(model: Any, token: int) -> None:
-    known = base_of(model).get_input_embeddings().weight.shape[0]
+    base: Any = base_of(model)
+    known = base.get_input_embeddings().weight.shape[0]
     if token >= known:
         raise ModelError(
             f"token {token}, but the model knows only {known}",

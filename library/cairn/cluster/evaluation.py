@@ -1,0 +1,195 @@
+"""Bits per byte over the cluster: Ray Data reads and tokenises in tasks and scores in actors that hold the model once.
+
+    files → documents (a task a file) → items of windows (tasks) → nats (actors) → ledger (here) → report
+
+Items cost about the same, so a book is spread over workers as evenly as a thousand abstracts. Ray repeats what a dead
+worker left; the ledger checks that every target token came back exactly once. Memory: a few items per worker.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from cairn.config.home import default_storage
+from cairn.errors import CairnError, UserError, did_you_mean
+
+if TYPE_CHECKING:
+    from cairn.evaluation.report import Report
+    from cairn.evaluation.subject import Subject
+
+PRECISIONS = ("fp32", "bf16")
+CONTEXT = 1
+
+
+@dataclass(frozen=True)
+class EvaluationJob:
+    """What to score. `adapter`: a store reference or a folder. `limit`: documents of each file.
+
+    `output`: folder of the report; none writes nothing. `workers`: scoring actors; none fits the cluster.
+    """
+
+    model: str
+    data: tuple[str, ...]
+    adapter: str | None = None
+    window: int = 1024
+    precision: str = "fp32"
+    limit: int | None = None
+    output: str | None = None
+    by_position: bool = False
+    storage: str | None = None
+    format: str = "auto"
+    subsets: tuple[str, ...] = ()
+    attention: str = "auto"
+    revision: str | None = None
+    trust_remote_code: bool = False
+    workers: int | None = None
+
+    def files(self) -> list[Path]:
+        """The data files, absolute, each once. DataError for what is missing."""
+        from cairn.data.sources.files import resolve
+
+        return list(dict.fromkeys(path.absolute() for path in resolve(self.data)))
+
+    def subject(self) -> Subject:
+        """The model and the adapter's folder, located."""
+        from cairn.evaluation.subject import Subject, locate_adapter
+
+        local = Path(self.model).expanduser()
+        adapter = None
+        if self.adapter is not None:
+            adapter = str(locate_adapter(self.adapter, storage=self.storage or default_storage()))
+        return Subject(
+            model=str(local.absolute()) if local.exists() else self.model,
+            adapter=adapter,
+            precision=self.precision,
+            attention=self.attention,
+            revision=self.revision,
+            trust_remote_code=self.trust_remote_code,
+        )
+
+    def check(self) -> None:
+        """Everything that can be refused without Ray and without weights; UserError or one of its kind."""
+        from cairn.evaluation.pieces import prefix_token
+        from cairn.evaluation.report import check_output
+        from cairn.models.load import require_positions
+
+        if self.precision not in PRECISIONS:
+            raise UserError(
+                f"there is no precision '{self.precision}'",
+                where="--precision",
+                next_step=did_you_mean(self.precision, PRECISIONS),
+            )
+        if self.workers is not None and self.workers < 1:
+            raise UserError(f"{self.workers} workers score nothing", next_step="give at least 1 worker")
+        if self.limit is not None and self.limit < 1:
+            raise UserError(f"a limit of {self.limit} documents", where="--limit", next_step="give at least 1")
+        if self.window < CONTEXT:
+            raise UserError(f"a window of {self.window} tokens", where="--window", next_step="give at least 1")
+        self.files()
+        subject = self.subject()
+        require_positions(subject.load_config(), self.window, where="--window")
+        prefix_token(subject.load_tokenizer())
+        if self.output is not None:
+            check_output(self.output)
+
+
+def evaluate(job: EvaluationJob, on_progress: Callable[[int, int], None] | None = None) -> Report:
+    """Score, check and write the report; the caller has connected to Ray.
+
+    `on_progress(documents, tokens)` is called with what is done so far, as documents become whole.
+    """
+    from cairn.evaluation.ledger import Ledger
+    from cairn.evaluation.report import Report
+
+    job.check()
+    start = time.monotonic()
+    ledger = Ledger()
+    scores = []
+    tokens = 0
+    for scored in _scored_items(job):
+        for score in ledger.add(scored):
+            scores.append(score)
+            tokens += score.tokens
+            if on_progress is not None:
+                on_progress(len(scores), tokens)
+    ledger.close()
+    files = [str(path) for path in job.files()]
+    report = Report(
+        scores=tuple(sorted(scores, key=lambda score: (files.index(score.file), score.line))),
+        settings=_settings(job),
+        seconds=time.monotonic() - start,
+        by_position=ledger.by_position if job.by_position else None,
+        warnings=tuple(_warnings(scores)),
+    )
+    if job.output is not None:
+        report.write(job.output)
+    return report
+
+
+def _scored_items(job: EvaluationJob) -> Iterator[Any]:
+    """Lists of ScoredPiece in whatever order the cluster finishes them."""
+    import ray.data
+
+    from cairn.cluster.scoring import Encode, Read, Score, plan_actors, unpack
+
+    plan = plan_actors(job.workers)
+    subject = job.subject()
+    files = [{"file": str(path)} for path in job.files()]
+    context = ray.data.DataContext.get_current().copy()
+    context.enable_progress_bars = False
+    context.target_max_block_size = 1 << 20  # so that scoring begins long before a file is read
+    with ray.data.DataContext.current(context):
+        dataset = (
+            ray.data.from_items(files, override_num_blocks=len(files))
+            .map_batches(Read(job.format, job.limit, job.subsets), **plan.task)
+            .repartition(target_num_rows_per_block=1)
+            .map_batches(Encode(subject, job.window), **plan.task)
+            .repartition(target_num_rows_per_block=1)
+            .map_batches(Score, fn_constructor_args=(subject, plan.threads), **plan.actor)
+        )
+        try:
+            for batch in dataset.iter_batches(batch_size=None, batch_format="pyarrow", prefetch_batches=0):
+                yield from unpack(batch)
+        except Exception as error:
+            raise _own_error(error) or error from None
+
+
+def _own_error(error: BaseException | None) -> CairnError | None:
+    """The CairnError that a worker raised, out of Ray's wrapping."""
+    seen = 0
+    while error is not None and seen < 20:
+        cause = getattr(error, "cause", None)
+        for candidate in (error, cause):
+            if isinstance(candidate, CairnError) and type(candidate).__module__ == CairnError.__module__:
+                return candidate
+        error = cause if isinstance(cause, BaseException) else error.__cause__
+        seen += 1
+    return None
+
+
+def _settings(job: EvaluationJob) -> dict[str, Any]:
+    from cairn.evaluation.pieces import prefix_token
+    from cairn.store.card import library_versions
+
+    subject = job.subject()
+    settings = {key: value for key, value in asdict(job).items() if key not in ("output", "storage", "workers")}
+    return {
+        **settings,
+        "data": [str(path) for path in job.files()],
+        "adapter_path": subject.adapter,
+        "prefix_token": prefix_token(subject.load_tokenizer()),
+        "context": CONTEXT,
+        "libraries": library_versions(),
+    }
+
+
+def _warnings(scores: list[Any]) -> Iterator[str]:
+    if lossy := sum(not score.exact for score in scores):
+        yield (
+            f"{lossy} of {len(scores)} documents do not come back from decode(encode(text)); "
+            "bytes are those of the source text, so the figure flatters a tokenizer that drops some"
+        )

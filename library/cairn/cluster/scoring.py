@@ -1,0 +1,130 @@
+"""What runs where in an evaluation: reading and tokenising tasks, scoring actors, and how many of them.
+
+Rows are one binary column of msgpack, since Ray Data's own conversions would strip zero bytes and infer types.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+import pyarrow as pa
+import ray
+
+from cairn.data.documents import read_documents
+from cairn.evaluation.pieces import Piece, ScoredPiece, items, pieces
+from cairn.evaluation.subject import Subject
+from cairn.records import Document
+
+CHUNK_CHARACTERS = 500_000
+"""Text that one tokenising task takes at least, a longer document alone."""
+CPUS_PER_ACTOR = 4
+"""Beyond this many threads, small models gain little; a second copy of the model gains more."""
+READING_SHARE = 0.25
+"""Of the CPUs; the rest is reserved by actors, so that reading never waits for a place."""
+TASKS_PER_ACTOR = 4
+"""Reading and tokenising tasks that fit into that share at once: a paused one keeps its place."""
+
+COLUMN = "packed"
+
+
+def pack(value: Any) -> pa.Table:
+    """A table of one row."""
+    return pa.table({COLUMN: pa.array([msgspec.msgpack.encode(value)], pa.large_binary())})
+
+
+def unpack(table: pa.Table, kind: Any = list[ScoredPiece]) -> Iterator[Any]:
+    """The rows of a table of `pack`, each as `kind`."""
+    for value in table[COLUMN]:
+        yield msgspec.msgpack.decode(value.as_py(), type=kind)
+
+
+@dataclass(frozen=True)
+class Read:
+    """File names to chunks of documents."""
+
+    format: str
+    limit: int | None
+    subsets: tuple[str, ...]
+
+    def __call__(self, table: pa.Table) -> Iterator[pa.Table]:
+        files = table["file"].to_pylist()
+        for chunk in _chunks(read_documents(files, self.format, self.limit, self.subsets)):
+            yield pack(chunk)
+
+
+@dataclass(frozen=True)
+class Encode:
+    """Chunks of documents to items of pieces."""
+
+    subject: Subject
+    window: int
+
+    def __call__(self, table: pa.Table) -> Iterator[pa.Table]:
+        tokenizer = self.subject.load_tokenizer()
+        for documents in unpack(table, list[Document]):
+            for item in items(pieces(documents, tokenizer, window=self.window)):
+                yield pack(item)
+
+
+class Score:
+    """Holds the model; items of pieces to scored pieces."""
+
+    def __init__(self, subject: Subject, threads: int) -> None:
+        import torch
+
+        on_gpu = bool(ray.get_gpu_ids())
+        if not on_gpu:
+            torch.set_num_threads(min(threads, os.cpu_count() or 1))
+        self.model = subject.load("cuda" if on_gpu else "cpu")
+
+    def __call__(self, table: pa.Table) -> pa.Table:
+        from cairn.evaluation.bits_per_byte import score_item
+
+        scored = [pack(score_item(self.model, item)) for item in unpack(table, list[Piece])]
+        return pa.concat_tables(scored)
+
+
+@dataclass(frozen=True)
+class Plan:
+    """Arguments of `map_batches` for tasks and for actors, and threads of an actor."""
+
+    task: dict[str, Any]
+    actor: dict[str, Any]
+    threads: int
+
+
+def plan_actors(workers: int | None) -> Plan:
+    """An actor a GPU; without GPUs one for each `CPUS_PER_ACTOR` CPUs of a node, reserving what is free now."""
+    nodes = [node["Resources"] for node in ray.nodes() if node["Alive"] and node["Resources"].get("CPU")]
+    gpus = int(sum(node.get("GPU", 0) for node in nodes))
+    fitting = gpus or sum(max(1, int(node["CPU"] // CPUS_PER_ACTOR)) for node in nodes)
+    count = workers or fitting
+    cpus = sum(node["CPU"] for node in nodes)
+    share = min(cpus / count, *(node["CPU"] for node in nodes))
+    free = min(share, ray.available_resources().get("CPU", 0.0) / count)
+    common: dict[str, Any] = {"batch_size": 1, "batch_format": "pyarrow"}
+    actor = {
+        **common,
+        "num_cpus": max(0.1, round(free * (1 - READING_SHARE), 2)),
+        "compute": ray.data.ActorPoolStrategy(min_size=1, max_size=count, initial_size=count),
+    }
+    if gpus:
+        actor |= {"num_gpus": 1, "num_cpus": min(1.0, actor["num_cpus"])}
+    return Plan({**common, "num_cpus": min(1.0, READING_SHARE * share / TASKS_PER_ACTOR)}, actor, max(1, int(share)))
+
+
+def _chunks(documents: Iterable[Document]) -> Iterator[list[Document]]:
+    chunk: list[Document] = []
+    characters = 0
+    for document in documents:
+        chunk.append(document)
+        characters += len(document.text)
+        if characters >= CHUNK_CHARACTERS:
+            yield chunk
+            chunk, characters = [], 0
+    if chunk:
+        yield chunk
