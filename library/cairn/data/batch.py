@@ -25,8 +25,14 @@ class Batch:
 
     def to(self, device: Any) -> Batch:
         """The batch on `device`."""
-        moved = (t.to(device) for t in (self.tokens, self.labels, self.weights, self.segments, self.positions))
-        return Batch(*moved, self.sources)
+        return Batch(
+            tokens=self.tokens.to(device),
+            labels=self.labels.to(device),
+            weights=self.weights.to(device),
+            segments=self.segments.to(device),
+            positions=self.positions.to(device),
+            sources=self.sources,
+        )
 
 
 def collate(rows: Sequence[Row], *, pad_token: int) -> Batch:
