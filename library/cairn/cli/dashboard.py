@@ -20,8 +20,8 @@ def command(
     import uvicorn
 
     from cairn.cli.terminal import say
-    from cairn.serving.dashboard.app import create_app
+    from cairn.serving.dashboard.app import build_app
 
-    application = create_app(storage_folder(storage))
+    application = build_app(storage_folder(storage))
     say(f"dashboard: http://{host}:{port}")
     uvicorn.run(application, host=host, port=port, log_level="warning")

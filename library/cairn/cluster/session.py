@@ -14,6 +14,7 @@ import logging
 import os
 import secrets
 import shutil
+import socket
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -36,6 +37,7 @@ RAY_DEFAULTS = {
 }
 """Set unless the user set them: paths stay what they were, nothing is reported home, no GPU is hidden or warned about."""
 
+LISTENER_TIMEOUT_S = 5.0
 OBJECT_STORE_SHARE = 0.1
 OBJECT_STORE_LIMITS_BYTES = (200_000_000, 8_000_000_000)
 
@@ -126,18 +128,26 @@ def _attach(address: str) -> None:
             next_step="use host:6379 or auto on a node of the cluster; from elsewhere: cairn submit … --address http://…",
         )
     try:
+        _require_listener(address)
         ray.init(
             address=address,
             runtime_env=_runtime_environment(os.environ.get(JOB_CONFIG_VARIABLE)),
             log_to_driver=False,
             logging_level=logging.WARNING,
         )
-    except (ConnectionError, ValueError) as error:
+    except (OSError, ValueError) as error:
         raise UserError(
             f"no Ray cluster can be reached ({str(error).splitlines()[0]})",
             where=f"RAY_ADDRESS={address}",
             next_step="start one with `ray start --head`, or unset RAY_ADDRESS for a private cluster",
         ) from error
+
+
+def _require_listener(address: str) -> None:
+    """OSError when nothing listens: Ray itself would wait a minute and then end the process."""
+    host, separator, port = address.rpartition(":")
+    if separator:
+        socket.create_connection((host, int(port)), timeout=LISTENER_TIMEOUT_S).close()
 
 
 def _runtime_environment(job_config: str | None) -> dict[str, Any]:
