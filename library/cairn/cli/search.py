@@ -14,7 +14,9 @@ NAME = "search"
 def command(
     recipe: RecipePath,
     overrides: Overrides = None,
-    resume: Annotated[bool, typer.Option("--resume/--fresh", help="Go on with a search that was interrupted.")] = True,
+    resume: Annotated[
+        bool, typer.Option("--resume/--fresh", help="Go on with an interrupted search; fresh refuses an old name.")
+    ] = True,
 ) -> None:
     """Search the recipe's `search.space`; a killed search goes on when run again."""
     from cairn.cli.terminal import say, show_table

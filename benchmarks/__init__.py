@@ -1,0 +1,1 @@
+"""Speed measurements: `make bench`."""
