@@ -34,7 +34,7 @@ class Plugin:
     name: ClassVar[str] = ""
 
     def __init__(self, config: Any = None) -> None:
-        self.config = config if config is not None else self.Config()
+        self.config: Any = config if config is not None else self.Config()
 
 
 @dataclass(frozen=True)
@@ -83,7 +83,7 @@ class Plugins:
             raise TypeError(f"{module.__name__} must define exactly one {base_name}, it defines {len(found)}")
         plugin: Any = found[0]
         plugin.name = name
-        return plugin  # type: ignore[no-any-return]
+        return plugin
 
 
 STAGES = Plugins("cairn.stages", "cairn.stages.base:Stage")

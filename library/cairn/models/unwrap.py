@@ -11,10 +11,12 @@ from typing import Any
 from torch import nn
 
 
-def base_of(model: Any) -> nn.Module:
+def base_of(model: Any) -> Any:
     """The innermost transformers model; `model` itself where nothing is wrapped."""
-    inner: Any = model.module if isinstance(getattr(model, "module", None), nn.Module) else model
-    return inner.get_base_model() if hasattr(inner, "peft_config") and hasattr(inner, "get_base_model") else inner
+    module = getattr(model, "module", None)
+    inner: Any = module if isinstance(module, nn.Module) else model
+    peft_base = getattr(inner, "get_base_model", None)
+    return peft_base() if peft_base is not None else inner
 
 
 def text_config(model: Any) -> Any:
