@@ -1,0 +1,185 @@
+"""PEFT directories, written and read. What is read comes from anywhere, so nothing of it is executed: tensors from
+safetensors only, allow-listed config fields, caps on size and rank, every tensor of a known name, the right shape and
+finite. All reasons for a refusal are told at once. Cost: one pass over the adapter's tensors.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from cairn.adapters.peft_config import CONFIG_FILE, expected_rank, read_config, scaling
+from cairn.errors import AdapterError
+
+WEIGHTS_FILE = "adapter_model.safetensors"
+MAX_WEIGHTS_BYTES = 2 << 30
+MAX_RANK = 256
+MAX_REASONS = 12
+KEY = re.compile(r"base_model\.model\.(?P<path>[\w.]+)\.lora_(?P<part>[AB])\.weight")
+DTYPES = ("F32", "F16", "BF16")
+
+
+@dataclass(frozen=True)
+class LoraWeights:
+    """A LoRA as data. `layers`: module path in the bare model → (A [rank, in], B [out, rank]); `scaling` per path.
+
+    `rank` is the largest of the ranks; `config` holds the checked fields of the config.
+    """
+
+    rank: int
+    alpha: float
+    scaling: dict[str, float]
+    layers: dict[str, tuple[torch.Tensor, torch.Tensor]]
+    config: dict[str, Any]
+
+
+def save_peft(model: Any, folder: str | Path) -> None:
+    """Write the adapter of a PEFT model to `folder`: config and safetensors, without embeddings or a model card."""
+    model.save_pretrained(str(folder), safe_serialization=True, save_embedding_layers=False)
+    for name in (WEIGHTS_FILE, CONFIG_FILE):
+        (Path(folder) / name).chmod(0o644)
+    (Path(folder) / "README.md").unlink(missing_ok=True)
+
+
+def read_lora(folder: str | Path, base_config: Any = None, *, max_rank: int = MAX_RANK) -> LoraWeights:
+    """The LoRA in a PEFT directory, on the CPU in its saved dtype.
+
+    With `base_config` (a transformers config) every layer must exist in that architecture with that shape.
+    Raises AdapterError with all reasons.
+    """
+    folder = Path(folder)
+    if not folder.is_dir():
+        raise _refused(folder, ["there is no such directory"])
+    problems = list(_file_problems(folder))
+    config = read_config(folder, problems) if not problems else None
+    if problems or config is None:
+        raise _refused(folder, problems)
+    layers = _read_layers(folder / WEIGHTS_FILE, problems)
+    problems.extend(_rank_problems(layers, config, max_rank))
+    if base_config is not None:
+        problems.extend(shape_problems(layers, shapes_of(base_config)))
+    if problems:
+        raise _refused(folder, problems)
+    return LoraWeights(
+        rank=max(a.shape[0] for a, _ in layers.values()),
+        alpha=float(config["lora_alpha"]),
+        scaling={path: scaling(config, path) for path in layers},
+        layers=layers,
+        config=config,
+    )
+
+
+def shape_problems(
+    layers: Mapping[str, tuple[torch.Tensor, torch.Tensor]], shapes: Mapping[str, tuple[int, int]]
+) -> Iterator[str]:
+    """What keeps `layers` off a base whose linears have `shapes` (path → (in, out)); nothing when they fit."""
+    for path, (a, b) in layers.items():
+        if path not in shapes:
+            yield f"the base has no linear {path}"
+        elif (a.shape[1], b.shape[0]) != shapes[path]:
+            found, wanted = (a.shape[1], b.shape[0]), shapes[path]
+            yield f"{path} maps {found[0]} → {found[1]} features, the base's maps {wanted[0]} → {wanted[1]}"
+
+
+def shapes_of(base_config: Any) -> dict[str, tuple[int, int]]:
+    """Path → (in, out) of the linears of the architecture that `base_config` describes; allocates no weights."""
+    from transformers import AutoModelForCausalLM
+
+    from cairn.models.linears import linear_shapes
+
+    with torch.device("meta"):
+        return linear_shapes(AutoModelForCausalLM.from_config(base_config))
+
+
+def is_transposed(model: Any, paths: Sequence[str]) -> bool:
+    """Whether the linears at `paths` keep their weights as [in, out] (GPT-2's Conv1D), as PEFT wants to be told."""
+    from transformers.pytorch_utils import Conv1D
+
+    from cairn.models.unwrap import base_of
+
+    return any(isinstance(base_of(model).get_submodule(path), Conv1D) for path in paths)
+
+
+def _refused(folder: Path, problems: list[str]) -> AdapterError:
+    more = len(problems) - MAX_REASONS
+    shown = problems[:MAX_REASONS] + ([f"and {more} more"] if more > 0 else [])
+    listing = shown[0] if len(shown) == 1 else "".join(f"\n  - {reason}" for reason in shown)
+    return AdapterError(
+        f"the adapter is refused: {listing}",
+        where=str(folder),
+        next_step="give a directory with a plain LoRA of this base, saved by PEFT as safetensors",
+    )
+
+
+def _file_problems(folder: Path) -> Iterator[str]:
+    weights, config = folder / WEIGHTS_FILE, folder / CONFIG_FILE
+    for path in (weights, config):
+        if path.exists() and not path.resolve().is_relative_to(folder.resolve()):
+            yield f"{path.name} is a link that leads out of the directory"
+    if not weights.is_file():
+        pickles = sorted(path.name for pattern in ("*.bin", "*.pt", "*.pth") for path in folder.glob(pattern))
+        yield f"{pickles[0]} is a pickle, which can run code" if pickles else f"{WEIGHTS_FILE} is missing"
+    elif weights.stat().st_size > MAX_WEIGHTS_BYTES:
+        yield f"{WEIGHTS_FILE} has {weights.stat().st_size} bytes, at most {MAX_WEIGHTS_BYTES} are read"
+
+
+def _read_layers(path: Path, problems: list[str]) -> dict[str, tuple[torch.Tensor, torch.Tensor]]:
+    from safetensors import SafetensorError, safe_open
+
+    parts: dict[str, dict[str, torch.Tensor]] = {}
+    try:
+        with safe_open(path, framework="pt") as file:
+            for key in sorted(file.keys()):
+                match = KEY.fullmatch(key)
+                problem = _tensor_problem(key, match, file)
+                if problem or match is None:
+                    problems.append(problem)
+                else:
+                    parts.setdefault(match["path"], {})[match["part"]] = file.get_tensor(key)
+    except (SafetensorError, OSError, ValueError) as error:
+        problems.append(f"{path.name} cannot be read: {error}")
+        return {}
+    return _paired(parts, problems)
+
+
+def _tensor_problem(key: str, match: re.Match[str] | None, file: Any) -> str:
+    if match is None:
+        return f"the tensor {key[:120]!r} is no lora_A or lora_B weight"
+    header = file.get_slice(key)
+    if header.get_dtype() not in DTYPES:
+        return f"{key} is {header.get_dtype()}, not one of {', '.join(DTYPES)}"
+    if len(header.get_shape()) != 2 or 0 in header.get_shape():
+        return f"{key} has the shape {header.get_shape()}, not two dimensions"
+    return "" if bool(torch.isfinite(file.get_tensor(key)).all()) else f"{key} holds NaN or infinity"
+
+
+def _paired(
+    parts: Mapping[str, Mapping[str, torch.Tensor]], problems: list[str]
+) -> dict[str, tuple[torch.Tensor, torch.Tensor]]:
+    layers = {}
+    for path, found in parts.items():
+        if set(found) != {"A", "B"}:
+            problems.append(f"{path} has lora_{next(iter(found))} and not its partner")
+        elif found["A"].shape[0] != found["B"].shape[1]:
+            problems.append(f"{path} has lora_A of rank {found['A'].shape[0]}, lora_B of {found['B'].shape[1]}")
+        else:
+            layers[path] = (found["A"], found["B"])
+    if not parts and not problems:
+        problems.append(f"{WEIGHTS_FILE} holds no tensors")
+    return layers
+
+
+def _rank_problems(
+    layers: Mapping[str, tuple[torch.Tensor, torch.Tensor]], config: Mapping[str, Any], max_rank: int
+) -> Iterator[str]:
+    for path, (a, _) in layers.items():
+        wanted = expected_rank(config, path)
+        if a.shape[0] != wanted:
+            yield f"{path} has rank {a.shape[0]}, the config says {wanted}"
+        if a.shape[0] > max_rank:
+            yield f"{path} has rank {a.shape[0]}, at most {max_rank} is allowed"

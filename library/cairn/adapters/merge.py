@@ -1,0 +1,48 @@
+"""A LoRA folded into its base, W + scaling · B·A, and taken out again by putting the kept weights back.
+
+Subtracting the update would leave rounding errors that grow with every cycle; a copy is exact. Cost: the copies of
+the changed weights while merged.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from transformers.pytorch_utils import Conv1D
+
+from cairn.adapters.files import LoraWeights
+
+
+def merge(model: Any, weights: LoraWeights) -> dict[str, torch.Tensor]:
+    """Fold `weights` into the bare `model` in place; returns path → the weight as it was, for `restore`.
+
+    The sum is formed in fp32 and rounded once to the weight's dtype.
+    """
+    kept = {path: model.get_submodule(path).weight.detach().clone() for path in weights.layers}
+    with torch.no_grad():
+        for path, (a, b) in weights.layers.items():
+            module = model.get_submodule(path)
+            delta = weights.scaling[path] * (b.float() @ a.float())
+            delta = (delta.T if isinstance(module, Conv1D) else delta).to(module.weight.device)
+            module.weight.copy_(module.weight.float() + delta)
+    return kept
+
+
+def restore(model: Any, kept: Mapping[str, torch.Tensor]) -> None:
+    """Put back what `merge` returned, bit for bit."""
+    with torch.no_grad():
+        for path, weight in kept.items():
+            model.get_submodule(path).weight.copy_(weight)
+
+
+@contextmanager
+def merged(model: Any, weights: LoraWeights) -> Iterator[Any]:
+    """`model` with `weights` folded in for the duration of a block."""
+    kept = merge(model, weights)
+    try:
+        yield model
+    finally:
+        restore(model, kept)

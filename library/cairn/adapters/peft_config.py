@@ -1,0 +1,124 @@
+"""What an `adapter_config.json` may say. It comes from anywhere, and PEFT acts on some of its fields: it imports
+modules, loads models, compiles regular expressions. So fields are allow-listed, and only plain LoRA passes.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+CONFIG_FILE = "adapter_config.json"
+MAX_CONFIG_BYTES = 1 << 20
+MAX_ALPHA = 1e6
+
+READ = (
+    "r", "lora_alpha", "use_rslora", "rank_pattern", "alpha_pattern", "peft_type", "task_type", "bias",
+    "init_lora_weights", "lora_dropout",
+)  # fmt: skip
+"""Fields with a meaning here."""
+INERT = (
+    "base_model_name_or_path", "revision", "peft_version", "inference_mode", "target_modules", "exclude_modules",
+    "fan_in_fan_out", "layers_to_transform", "layers_pattern", "megatron_core", "qalora_group_size",
+)  # fmt: skip
+"""Fields that say where the tensors were, which the tensors say themselves, or that act only under another field."""
+NEUTRAL: tuple[Any, ...] = (None, False, {}, [], "", "none")
+"""Values with which any other field does nothing."""
+NEUTRAL_INITS = (True, False, "gaussian", "orthogonal", "eva")
+"""Initialisations that leave the base's weights as they were."""
+
+
+def read_config(folder: Path, problems: list[str]) -> dict[str, Any] | None:
+    """The parsed config with only known fields; None, and a problem, where there is none. Adds every problem found."""
+    path = folder / CONFIG_FILE
+    if not path.is_file():
+        problems.append(f"{CONFIG_FILE} is missing")
+        return None
+    if path.stat().st_size > MAX_CONFIG_BYTES:
+        problems.append(f"{CONFIG_FILE} has {path.stat().st_size} bytes, at most {MAX_CONFIG_BYTES} are read")
+        return None
+    try:
+        config = json.loads(path.read_text(encoding="utf-8"))
+    except (ValueError, RecursionError) as error:
+        problems.append(f"{CONFIG_FILE} is not JSON: {error}")
+        return None
+    if not isinstance(config, dict):
+        problems.append(f"{CONFIG_FILE} is not a mapping")
+        return None
+    problems.extend(_problems(config))
+    return {name: value for name, value in config.items() if name in READ + INERT}
+
+
+def expected_rank(config: Mapping[str, Any], path: str) -> int:
+    """The rank that the config gives the module at `path`."""
+    return int(_by_pattern(config.get("rank_pattern"), path, config["r"]))
+
+
+def scaling(config: Mapping[str, Any], path: str) -> float:
+    """alpha / rank, or alpha / √rank under rsLoRA, of the module at `path`."""
+    rank = expected_rank(config, path)
+    alpha = float(_by_pattern(config.get("alpha_pattern"), path, config["lora_alpha"]))
+    return alpha / math.sqrt(rank) if config.get("use_rslora") else alpha / rank
+
+
+def _problems(config: Mapping[str, Any]) -> Iterator[str]:
+    if config.get("peft_type") != "LORA":
+        yield f"peft_type is {config.get('peft_type')!r}, only LORA can be read"
+    if config.get("task_type") not in (None, "CAUSAL_LM"):
+        yield f"task_type is {config['task_type']!r}, not CAUSAL_LM"
+    if not _is_rank(config.get("r")):
+        yield f"r is {config.get('r')!r}, not a positive whole number"
+    if not _is_alpha(config.get("lora_alpha")):
+        yield f"lora_alpha is {config.get('lora_alpha')!r}, not a number above 0 and at most {MAX_ALPHA:g}"
+    if config.get("use_rslora") not in (None, True, False):
+        yield f"use_rslora is {config['use_rslora']!r}, not true or false"
+    if config.get("bias") not in (None, "none"):
+        yield f"bias is {config['bias']!r}: an adapter that changes biases is not plain LoRA"
+    if config.get("init_lora_weights", True) not in NEUTRAL_INITS:
+        yield f"init_lora_weights is {config['init_lora_weights']!r}, which changes the base: convert it when saving"
+    for name, holds in (("rank_pattern", _is_rank), ("alpha_pattern", _is_alpha)):
+        yield from _pattern_problems(name, config.get(name), holds)
+    for name, value in config.items():
+        if name not in READ + INERT and value not in NEUTRAL:
+            yield f"the field {name} = {_short(value)} is not plain LoRA"
+
+
+def _pattern_problems(name: str, pattern: Any, holds: Any) -> Iterator[str]:
+    if pattern is None:
+        return
+    if not isinstance(pattern, dict):
+        yield f"{name} is {_short(pattern)}, not a mapping"
+        return
+    for key, value in pattern.items():
+        if not all(part.isidentifier() or part.isdigit() for part in _literal(key).split(".")):
+            yield f"{name} has the key {_short(key)}, which is no module name (regular expressions are not run)"
+        if not holds(value):
+            yield f"{name} gives {_short(key)} the value {_short(value)}"
+
+
+def _by_pattern(pattern: Mapping[str, Any] | None, path: str, default: Any) -> Any:
+    """PEFT's rule (get_pattern_key) for literal keys: the first key that is the path or the end of it."""
+    for key, value in (pattern or {}).items():
+        name = _literal(key)
+        if path == name or path.endswith(f".{name}"):
+            return value
+    return default
+
+
+def _literal(key: str) -> str:
+    return key.removeprefix("^").replace("\\.", ".")
+
+
+def _is_rank(value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and value > 0
+
+
+def _is_alpha(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and 0 < value <= MAX_ALPHA
+
+
+def _short(value: Any) -> str:
+    shown = repr(value)
+    return shown if len(shown) <= 60 else f"{shown[:57]}..."
