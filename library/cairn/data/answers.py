@@ -41,11 +41,15 @@ class Span:
 
 @dataclass(frozen=True)
 class AnswerFinder:
-    """`header` is what stands between the generation prompt and an answer; `closing` what ends an answer's turn."""
+    """`header` is what stands between the generation prompt and an answer, `closing` what ends an answer's turn.
+
+    Some templates end no turn, only the conversation: `final_closing` ends an answer that is the last message.
+    """
 
     render: Render
     header: str
     closing: str
+    final_closing: str
 
     @classmethod
     def probe(cls, render: Render, token_ends: TokenEnds) -> AnswerFinder:
@@ -65,15 +69,17 @@ class AnswerFinder:
                 raise AnswerNotFound("the generation prompt is not how the template opens an answer")
             header = ""
         after_alone, after_followed = (text[text.index(ANSWER) + len(ANSWER) :] for text in (alone, followed))
-        closing = _common(after_alone, after_followed, token_ends).rstrip() or after_alone.rstrip()
-        return cls(render, header if header.strip() else "", closing)
+        closing = _common(after_alone, after_followed, token_ends).rstrip()
+        return cls(render, header if header.strip() else "", closing, closing or after_alone.rstrip())
 
     def spans(self, messages: Sequence[dict[str, Any]], text: str) -> list[Span]:
         """The span of every assistant message of `messages`, whose rendering is `text`."""
         answers = [i for i, message in enumerate(messages) if message["role"] == "assistant"]
         starts = [self._start(messages[:i], text) for i in answers]
         limits = [*starts[1:], len(text)]
-        return [self._span(messages[i], text, at, limit) for i, at, limit in zip(answers, starts, limits, strict=True)]
+        closings = [self.final_closing if i == len(messages) - 1 else self.closing for i in answers]
+        found = zip(answers, starts, limits, closings, strict=True)
+        return [_span(messages[i], text[:limit], start, closing.strip()) for i, start, limit, closing in found]
 
     def _start(self, before: Sequence[dict[str, Any]], text: str) -> int:
         prompt = self.render(before, True) + self.header
@@ -81,22 +87,23 @@ class AnswerFinder:
             raise AnswerNotFound(f"the prompt before message {len(before)} is no prefix of the whole conversation")
         return len(prompt)
 
-    def _span(self, message: dict[str, Any], text: str, start: int, limit: int) -> Span:
-        content = _shown(message["content"], text[start:limit])
-        at = text.find(content, start, limit)
-        mark = self.closing.strip()
-        if at < 0 or (mark and mark in text[start:at]):
-            raise AnswerNotFound("the template changes an answer's text")
-        content_end = at + len(content)
-        if not mark:
-            return Span(start, content_end, content_end)
-        found = re.compile(rf"\s*{re.escape(mark)}").match(text, content_end, limit)
-        if found:
-            return Span(start, content_end, found.end())
-        end = text.find(mark, content_end, limit)
-        if end < 0 or message.keys() <= {"role", "content"}:
-            raise AnswerNotFound("an answer is not followed by the template's end of turn")
-        return Span(start, end, end + len(mark))
+
+def _span(message: dict[str, Any], text: str, start: int, mark: str) -> Span:
+    """The answer between `start` and the end of `text`, which is where the next answer begins; `mark` closes it."""
+    content = _shown(message["content"], text[start:])
+    at = text.find(content, start)
+    if at < 0 or (mark and mark in text[start:at]):
+        raise AnswerNotFound("the template changes an answer's text")
+    content_end = at + len(content)
+    if not mark:
+        return Span(start, content_end, content_end)
+    found = re.compile(rf"\s*{re.escape(mark)}").match(text, content_end)
+    if found:
+        return Span(start, content_end, found.end())
+    end = text.find(mark, content_end)
+    if end < 0 or message.keys() <= {"role", "content"}:
+        raise AnswerNotFound("an answer is not followed by the template's end of turn")
+    return Span(start, end, end + len(mark))
 
 
 def _common(one: str, other: str, token_ends: TokenEnds) -> str:

@@ -11,6 +11,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any, Literal
 
 import numpy as np
@@ -165,11 +166,7 @@ class Encoder:
         """Weigh the tokens that begin inside an answer's span; returns the UTF-8 bytes of the trained answers."""
         if self._finder is None:
             self._finder = AnswerFinder.probe(lambda said, prompt: self._render(said, prompt=prompt), self._token_ends)
-        finder = AnswerFinder(
-            lambda said, prompt: self._render(said, tools=tools, prompt=prompt),
-            self._finder.header,
-            self._finder.closing,
-        )
+        finder = replace(self._finder, render=lambda said, prompt: self._render(said, tools=tools, prompt=prompt))
         answers = [message for message in conversation.messages if message.role == "assistant"]
         starts, ends = np.array(offsets, dtype=np.int64).T
         size = 0

@@ -31,7 +31,7 @@ def zstd_pieces(path: Path, stream: BinaryIO) -> Iterator[bytes]:
     while magic := stream.read(4):
         at = stream.tell() - len(magic)
         if len(magic) < 4:
-            raise _truncated(path, at)
+            raise _truncated(path, stream.tell())
         number = struct.unpack("<I", magic)[0]
         if number & SKIPPABLE_MASK == SKIPPABLE_MAGIC:
             size = struct.unpack("<I", _exactly(path, stream, 4))[0]

@@ -1,0 +1,149 @@
+"""Rows become records by YAML, or an error that says field, found and expected."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cairn.data.documents import read_records
+from cairn.data.format import Format, detect, names
+from cairn.errors import DataError, UserError
+from cairn.records import Conversation, Document, Message, Source
+
+pytestmark = pytest.mark.unit
+
+HERE = Source("f.jsonl", 3)
+FIELD = Path(__file__).parents[3] / "shared" / "data" / "field"
+
+
+def conversation(name: str, row: dict[str, Any]) -> Conversation:
+    record = Format.load(name).record(row, HERE)
+    assert isinstance(record, Conversation)
+    return record
+
+
+def turns(record: Conversation) -> list[tuple[str, str]]:
+    return [(message.role, message.content) for message in record.messages]
+
+
+def test_there_are_five_formats_and_a_near_miss_is_named() -> None:
+    assert {"alpaca", "openai", "pile", "sharegpt", "text"} <= set(names())
+    with pytest.raises(UserError, match="alpaca"):
+        Format.load("alpacca")
+
+
+def test_pile() -> None:
+    row = {"text": "x\r\n", "meta": {"pile_set_name": "Github", "more": 1}}
+    assert Format.load("pile").record(row, HERE) == Document(HERE, "x\r\n", "Github")
+
+
+def test_text_keeps_id_and_subset() -> None:
+    assert Format.load("text").record({"text": "x", "id": 7}, HERE) == Document(HERE, "x", id="7")
+
+
+def test_alpaca_with_everything() -> None:
+    row = {"instruction": "a", "input": "b", "output": "c", "system": "s", "history": [["q", "r"]]}
+    expected = [("system", "s"), ("user", "q"), ("assistant", "r"), ("user", "a\nb"), ("assistant", "c")]
+    assert turns(conversation("alpaca", row)) == expected
+
+
+def test_alpaca_with_little() -> None:
+    row = {"instruction": "a", "input": "", "output": "c", "history": None}
+    assert turns(conversation("alpaca", row)) == [("user", "a"), ("assistant", "c")]
+
+
+def test_sharegpt_with_a_call() -> None:
+    row = {
+        "conversations": [
+            {"from": "human", "value": "q"},
+            {"from": "function_call", "value": '{"name": "f", "arguments": {"x": 1}}'},
+            {"from": "observation", "value": "2"},
+            {"from": "gpt", "value": "two", "weight": 0.5},
+        ],
+        "tools": '[{"name": "f", "parameters": {}}]',
+    }
+    record = conversation("sharegpt", row)
+    assert turns(record) == [("user", "q"), ("assistant", ""), ("tool", "2"), ("assistant", "two")]
+    assert record.messages[1].fields == {
+        "tool_calls": [{"type": "function", "function": {"name": "f", "arguments": {"x": 1}}}]
+    }
+    assert record.messages[3].weight == 0.5
+    assert record.tools == ({"type": "function", "function": {"name": "f", "parameters": {}}},)
+
+
+def test_openai_with_parts_calls_and_null_content() -> None:
+    call = {"id": "1", "type": "function", "function": {"name": "f", "arguments": '{"x": 1}'}}
+    row = {
+        "messages": [
+            {"role": "developer", "content": "s"},
+            {"role": "user", "content": [{"type": "text", "text": "a"}, {"type": "text", "text": "b"}]},
+            {"role": "assistant", "content": None, "tool_calls": [call]},
+            {"role": "tool", "content": "2", "tool_call_id": "1"},
+        ]
+    }
+    record = conversation("openai", row)
+    assert turns(record) == [("system", "s"), ("user", "ab"), ("assistant", ""), ("tool", "2")]
+    assert record.messages[2].fields["tool_calls"][0]["function"]["arguments"] == {"x": 1}
+    assert record.messages[3] == Message("tool", "2", fields={"tool_call_id": "1"})
+
+
+@pytest.mark.parametrize(
+    ("name", "row", "message"),
+    [
+        ("pile", {"text": 5, "meta": {"pile_set_name": "x"}}, "'text': expected a string, found number"),
+        ("pile", {"text": "a"}, "'meta.pile_set_name': expected a string, found nothing"),
+        ("pile", [1], "a row is an object, found a list"),
+        ("alpaca", {"instruction": "a", "output": None}, "'output': expected a string, found null"),
+        ("alpaca", {"instruction": "a", "output": "b", "history": 3}, "'history': expected a list, found number"),
+        ("openai", {"messages": []}, "'messages': the list is empty"),
+        ("openai", {"messages": [{"role": "bot", "content": "a"}]}, r"'messages.0.role': unknown role 'bot'"),
+        ("openai", {"messages": [{"role": "user"}]}, "'messages.0.content': expected a string, found nothing"),
+        ("openai", {"messages": [{"role": "user", "content": [{"type": "image_url"}]}]}, "'image_url' is not text"),
+        ("openai", {"messages": [{"role": "user", "content": "a", "weight": -1}]}, "a weight is a number from 0"),
+        ("openai", {"messages": [{"role": "user", "content": "a"}], "chosen": "x"}, "'chosen' makes it another format"),
+        ("sharegpt", {"conversations": [{"from": "function_call", "value": "f(1)"}]}, "expected JSON"),
+    ],
+)
+def test_a_misfit_names_field_found_and_expected(name: str, row: Any, message: str) -> None:
+    with pytest.raises(DataError, match=message) as caught:
+        Format.load(name).record(row, HERE)
+    assert caught.value.where == "f.jsonl:3"
+
+
+@pytest.mark.parametrize(
+    ("row", "name"),
+    [
+        ({"text": "a", "meta": {"pile_set_name": "b"}}, "pile"),
+        ({"text": "a", "meta": None}, "text"),
+        ({"instruction": "a", "output": "b"}, "alpaca"),
+        ({"messages": [{"role": "user", "content": "a"}]}, "openai"),
+        ({"conversations": []}, "sharegpt"),
+        ({"messages": [], "label": True}, None),
+        ({"prompt": "a"}, None),
+        ("text", None),
+    ],
+)
+def test_detection(row: Any, name: str | None) -> None:
+    found = detect(row)
+    assert (found.name if found else None) == name
+
+
+@pytest.mark.skipif(not FIELD.is_dir(), reason=f"no field data at {FIELD}")
+@pytest.mark.parametrize(("file", "count"), [("alpaca_en_demo.json", 300), ("glaive_toolcall_en_demo.json", 120)])
+def test_files_from_the_field(file: str, count: int) -> None:
+    records = list(read_records([FIELD / file]))
+    assert len(records) == count
+    assert all(isinstance(record, Conversation) and len(record.messages) >= 2 for record in records)
+    assert len({record.source.line for record in records}) == count
+    if file.startswith("glaive"):
+        calls = [m for record in records for m in record.messages if "tool_calls" in m.fields]  # type: ignore[union-attr]
+        assert len(calls) == 92
+
+
+@pytest.mark.skipif(not FIELD.is_dir(), reason=f"no field data at {FIELD}")
+@pytest.mark.parametrize("file", ["kto_en_demo.json", "dpo_en_demo.json"])
+def test_preference_files_are_not_taken_for_conversations(file: str) -> None:
+    with pytest.raises(DataError, match="no row fits a known format"):
+        list(read_records([FIELD / file]))
