@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-
 from tests.generation.lora import save_lora
 from tests.tiny import build_model, build_tokenizer
 
@@ -29,6 +28,7 @@ def adapters(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
 def make_generator(adapters: dict[str, Path]) -> Any:
     """A factory of Generators over the tiny model with all adapters loaded."""
     from cairn.adapters.files import read_lora
+
     from cairn.generation.generator import Generator
 
     def make(*, load: tuple[str, ...] = tuple(ADAPTERS), **settings: Any) -> Any:

@@ -16,7 +16,9 @@ def save_lora(folder: Path, *, rank: int, seed: int, targets: list[str] | None =
     from peft import LoraConfig, get_peft_model
 
     base = config.pop("base", None) or build_model()
-    wanted = LoraConfig(r=rank, lora_alpha=4 * rank, target_modules=targets or ALL_LINEAR, **config)
+    wanted = LoraConfig(
+        task_type="CAUSAL_LM", r=rank, lora_alpha=4 * rank, target_modules=targets or ALL_LINEAR, **config
+    )
     model = get_peft_model(base, wanted)
     torch.manual_seed(seed)
     with torch.no_grad():

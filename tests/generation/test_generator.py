@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 import torch
+from tests.generation.lora import peft_model
+from tests.tiny import build_model, build_tokenizer
 
 from cairn.errors import AdapterError, UserError
 from cairn.generation.request import Completion, Event, Request
-from tests.generation.lora import peft_model
-from tests.tiny import build_model, build_tokenizer
 
 pytestmark = pytest.mark.unit
 

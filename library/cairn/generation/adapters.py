@@ -59,9 +59,11 @@ class ResidentAdapters:
 
     def load(self, adapter_id: str, weights: Any) -> None:
         """Put `weights` (`cairn.adapters.files.LoraWeights`) into a free slot; AdapterError changes nothing."""
-        problems = self._problems(adapter_id, weights)
-        if problems:
-            raise AdapterError("; ".join(problems), where=adapter_id, next_step="serve an adapter made for this base")
+        self.check(adapter_id, weights)
+        if not self.free:
+            raise AdapterError(
+                f"all {self.slots} slots are taken", where=adapter_id, next_step="unload an adapter first"
+            )
         taken = {r.slot for r in (*self._named.values(), *self._leaving)}
         slot = next(number for number in range(1, self.slots + 1) if number not in taken)
         resident = Resident(adapter_id, slot, int(weights.rank), tuple(weights.layers), last_use=self._tick())
@@ -73,6 +75,12 @@ class ResidentAdapters:
             self._empty(resident)
             raise
         self._named[adapter_id] = resident
+
+    def check(self, adapter_id: str, weights: Any) -> None:
+        """AdapterError with every reason why `weights` cannot be loaded, slots aside."""
+        problems = self._problems(adapter_id, weights)
+        if problems:
+            raise AdapterError("; ".join(problems), where=adapter_id, next_step="serve an adapter made for this base")
 
     def unload(self, adapter_id: str) -> bool:
         """Forget `adapter_id`; True when its slot is free at once, False when requests in flight still hold it."""
@@ -123,8 +131,6 @@ class ResidentAdapters:
         found = []
         if adapter_id in self._named:
             found.append(f"'{adapter_id}' is loaded already")
-        if not self.free:
-            found.append(f"all {self.slots} slots are taken")
         if weights.rank > self.max_rank:
             found.append(f"rank {weights.rank} is above the limit of {self.max_rank}")
         for path, (a, b) in weights.layers.items():

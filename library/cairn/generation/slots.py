@@ -57,15 +57,14 @@ class Routing:
 
 
 class SlotLinear(nn.Module):
-    """`base` plus the low-rank update of each row's adapter. `down` [slots, in, r], `up` [slots, r, out]."""
+    """`base` plus the low-rank update of each row's adapter; `stacks` are A [slots, in, r] and B [slots, r, out]."""
 
     def __init__(self, base: nn.Module, *, slots: int, routing: Routing) -> None:
         super().__init__()
         self.base = base
         self.slots, self.routing = slots, routing
         self.in_features, self.out_features = features(base)
-        self.down: torch.Tensor | None = None
-        self.up: torch.Tensor | None = None
+        self.stacks: tuple[torch.Tensor, torch.Tensor] | None = None
 
     @property
     def weight(self) -> Any:
@@ -75,49 +74,50 @@ class SlotLinear(nn.Module):
     def forward(self, hidden: torch.Tensor) -> torch.Tensor:
         """[…, in] → […, out]; the leading dimensions are rows × anything, rows first."""
         output: torch.Tensor = self.base(hidden)
-        if self.routing.idle or self.down is None or self.up is None:
+        if self.routing.idle or self.stacks is None:
             return output
-        rank = min(self.routing.rank, self.down.shape[2])
+        down, up = self.stacks
+        rank = min(self.routing.rank, down.shape[2])
         if self.routing.single:
             slot = self.routing.slots[0]
-            return output + (hidden @ self.down[slot, :, :rank]) @ self.up[slot, :rank]
+            return output + (hidden @ down[slot, :, :rank]) @ up[slot, :rank]
         index = self.routing.index
         count = len(self.routing.slots)
         if (hidden.numel() // self.in_features) % count:
             raise RuntimeError(f"a layer gets {tuple(hidden.shape)} for {count} rows: it regroups tokens")
         rows = hidden.reshape(count, -1, self.in_features)
-        update = torch.bmm(torch.bmm(rows, self.down[index, :, :rank]), self.up[index, :rank])
+        update = torch.bmm(torch.bmm(rows, down[index, :, :rank]), up[index, :rank])
         return output + update.view(output.shape)
 
     def reserve(self, rank: int) -> None:
         """Room for `rank` in every slot; keeps what is there, and gives back what is no longer needed."""
         if rank == 0:
-            self.down = self.up = None
+            self.stacks = None
             return
-        if self.down is not None and self.up is not None and self.down.shape[2] == rank:
+        old = self.stacks
+        if old is not None and old[0].shape[2] == rank:
             return
         weight = self.weight
         down = torch.zeros(self.slots, self.in_features, rank, dtype=weight.dtype, device=weight.device)
         up = torch.zeros(self.slots, rank, self.out_features, dtype=weight.dtype, device=weight.device)
-        if self.down is not None and self.up is not None:
-            kept = min(rank, self.down.shape[2])
-            down[:, :, :kept] = self.down[:, :, :kept]
-            up[:, :kept] = self.up[:, :kept]
-        self.down, self.up = down, up
+        if old is not None:
+            kept = min(rank, old[0].shape[2])
+            down[:, :, :kept] = old[0][:, :, :kept]
+            up[:, :kept] = old[1][:, :kept]
+        self.stacks = (down, up)
 
     def write(self, slot: int, a: torch.Tensor, b: torch.Tensor, scaling: float) -> None:
-        """Fill `slot` with A [r, in] and B [out, r]."""
-        assert self.down is not None and self.up is not None
+        """Fill `slot` with A [r, in] and B [out, r]; there is room."""
+        assert self.stacks is not None
+        down, up = self.stacks
         self.clear(slot)
-        rank = a.shape[0]
-        self.down[slot, :, :rank] = a.T.to(self.down.dtype)
-        self.up[slot, :rank] = (b.float() * scaling).T.to(self.up.dtype)
+        down[slot, :, : a.shape[0]] = a.T.to(down.dtype)
+        up[slot, : b.shape[1]] = (b.float() * scaling).T.to(up.dtype)
 
     def clear(self, slot: int) -> None:
         """Make `slot` the base again."""
-        if self.down is not None and self.up is not None:
-            self.down[slot] = 0
-            self.up[slot] = 0
+        for stack in self.stacks or ():
+            stack[slot] = 0
 
 
 def features(module: nn.Module) -> tuple[int, int]:

@@ -1,0 +1,93 @@
+"""Services on a Ray cluster: what `cairn serve` calls, and what the applications in `services/` are built by.
+
+Bound to localhost unless told otherwise. Ray must be connected; Serve is started here, and `stop` ends it.
+"""
+
+from __future__ import annotations
+
+import socket
+from dataclasses import dataclass
+from typing import Any
+
+from ray import serve
+from ray.serve import Application
+
+from cairn.errors import UserError
+from cairn.serving.evaluation import Evaluation
+from cairn.serving.gateway import Gateway
+from cairn.serving.replica import Replica
+from cairn.serving.settings import EvaluationSettings, InferenceSettings
+
+EVALUATION_PREFIX = "/v1/bits-per-byte"
+DASHBOARD_PREFIX = "/dashboard"
+REQUEST_TIMEOUT_S = 600.0
+
+
+@dataclass(frozen=True)
+class Serving:
+    """Where the applications answer."""
+
+    url: str
+    applications: dict[str, str]
+
+    def stop(self) -> None:
+        """End Serve and all its applications."""
+        serve.shutdown()
+
+
+def inference_application(settings: InferenceSettings) -> Application:
+    """Gateway and replicas."""
+    replica = Replica.options(num_replicas=settings.replicas, ray_actor_options=settings.actor_options)
+    return Gateway.bind(replica.bind(settings), settings.api_key, settings.base_name)
+
+
+def evaluation_application(settings: EvaluationSettings) -> Application:
+    """Replicas that score."""
+    return Evaluation.options(num_replicas=settings.replicas, ray_actor_options=settings.actor_options).bind(settings)
+
+
+def serve_applications(
+    inference: InferenceSettings | None = None,
+    *,
+    evaluation: EvaluationSettings | None = None,
+    dashboard_storage: str | None = None,
+    host: str = "127.0.0.1",
+    port: int = 8000,
+) -> Serving:
+    """Start the wanted applications and wait until they answer; returns without blocking.
+
+    UserError when nothing is wanted or the port is taken; what an application cannot start with (a wrong model path)
+    is raised by Serve as RuntimeError after it has been printed.
+    """
+    wanted: dict[str, tuple[Application, str]] = {}
+    if inference is not None:
+        wanted["inference"] = (inference_application(inference), "/")
+    if evaluation is not None:
+        wanted["evaluation"] = (evaluation_application(evaluation), EVALUATION_PREFIX)
+    if dashboard_storage is not None:
+        from cairn.serving.dashboard.service import application
+
+        wanted["dashboard"] = (application(dashboard_storage), DASHBOARD_PREFIX)
+    if not wanted:
+        raise UserError("there is nothing to serve", next_step="name a model, an evaluation or a dashboard")
+    require_free_port(host, port)
+    options: dict[str, Any] = {"host": host, "port": port, "request_timeout_s": REQUEST_TIMEOUT_S}
+    serve.start(proxy_location="HeadOnly", http_options=options)
+    for name, (application_, prefix) in wanted.items():
+        serve.run(application_, name=name, route_prefix=prefix)
+    url = f"http://{host}:{port}"
+    return Serving(url, {name: f"{url}{'' if prefix == '/' else prefix}" for name, (_, prefix) in wanted.items()})
+
+
+def require_free_port(host: str, port: int) -> None:
+    """UserError when `host`:`port` cannot be bound, before any actor starts."""
+    with socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET) as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((host, port))
+        except OSError as error:
+            raise UserError(
+                f"port {port} on {host} cannot be used ({error.strerror})",
+                where="port",
+                next_step="choose another port, or end what listens there",
+            ) from None

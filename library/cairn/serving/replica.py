@@ -1,0 +1,160 @@
+"""One copy of the base, many adapters, one engine thread; the gateway calls it, HTTP stays outside.
+
+`generate` yields first an Opening or a Refusal, then lists of events as they come. Being cancelled (a client that
+left) ends the request in the engine at once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from typing import Any
+
+from ray import serve
+
+from cairn.errors import CairnError, UserError
+from cairn.generation.generator import Generator
+from cairn.generation.request import Event, Request
+from cairn.serving.access import contained
+from cairn.serving.base import load_base
+from cairn.serving.catalogue import Served
+from cairn.serving.engine import Engine, make_resident
+from cairn.serving.refusal import Refusal, refusal_of
+from cairn.serving.settings import InferenceSettings
+
+MOST_ONGOING = 1000
+"""Requests that Serve lets into a replica at once; the engine queues, Serve's own default of 5 would starve it."""
+
+
+@dataclass(frozen=True)
+class Call:
+    """One answer wanted from `model`: to messages, a text, or token ids. `sampling` are fields of `Request`."""
+
+    model: str
+    sampling: dict[str, Any]
+    messages: tuple[dict[str, str], ...] = ()
+    text: str | None = None
+    tokens: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True)
+class Opening:
+    """What will answer, and how long the prompt is."""
+
+    label: str
+    prompt_tokens: int
+
+
+@serve.deployment(name="Replica", max_ongoing_requests=MOST_ONGOING)
+class Replica:
+    """Serve's actor around an Engine."""
+
+    def __init__(self, settings: InferenceSettings) -> None:
+        self.settings = settings
+        base = load_base(settings)
+        self.tokenizer, self.catalogue = base.tokenizer, base.catalogue
+        self.engine = Engine(
+            Generator(
+                base.model,
+                base.tokenizer,
+                adapter_slots=settings.adapter_slots,
+                max_rank=settings.max_rank,
+                max_running=settings.max_running,
+                max_length=settings.max_length,
+                prefill_tokens=settings.prefill_tokens,
+            )
+        )
+
+    async def generate(self, call: Call) -> AsyncIterator[Opening | Refusal | list[Event]]:
+        """Answer one call, step by step."""
+        try:
+            served = await asyncio.to_thread(self.catalogue.resolve, call.model)
+            weights = await self.catalogue.weights(served)
+            prompt = tuple(await asyncio.to_thread(self._prompt, call))
+            request = Request(prompt, adapter=served.adapter_id, **call.sampling)
+            opening = Opening(served.label, len(prompt))
+            async for events in self.engine.stream(request, weights):
+                if opening:
+                    yield opening
+                    opening = None
+                yield events
+        except CairnError as error:
+            yield refusal_of(error)
+
+    async def models(self) -> list[dict[str, Any]]:
+        """Every name on offer."""
+        return await asyncio.to_thread(self.catalogue.models)
+
+    async def load_adapter(self, name: str, path: str) -> Refusal | None:
+        """Load a folder under a name, here at once and in other replicas when they are asked; None when done."""
+        try:
+            folder = contained(path, self.settings.adapter_roots, where="lora_path")
+            adapter = await asyncio.to_thread(self.catalogue.describe, name, folder)
+            served = Served(name, f"{name}#{adapter.sha256[:16]}", folder, adapter.sha256)
+            weights = await self.catalogue.weights(served)
+            await self.engine.call(lambda generator: _try_load(generator, str(served.adapter_id), weights))
+            await asyncio.to_thread(self.catalogue.loaded.add, adapter)
+        except CairnError as error:
+            return refusal_of(error)
+        return None
+
+    async def unload_adapter(self, name: str) -> Refusal | None:
+        """Forget a loaded name; requests in flight finish with it. None when done."""
+        try:
+            adapter = await asyncio.to_thread(self.catalogue.loaded.remove, name)
+            adapter_id = f"{name}#{adapter.sha256[:16]}"
+            await self.engine.call(lambda generator: _forget(generator, adapter_id))
+        except CairnError as error:
+            return refusal_of(error)
+        return None
+
+    async def load(self) -> dict[str, Any]:
+        """What the engine does just now."""
+        return await self.engine.call(
+            lambda generator: {
+                "running": generator.running,
+                "waiting": generator.waiting,
+                "adapters": generator.adapters.ids(),
+                "free_slots": generator.adapters.free,
+            }
+        )
+
+    def check_health(self) -> None:
+        """Serve replaces a replica whose engine has died."""
+        if self.engine.failure is not None:
+            raise RuntimeError("the engine thread has died") from self.engine.failure
+
+    def _prompt(self, call: Call) -> list[int]:
+        if call.messages:
+            return self._templated(call.messages)
+        if call.text is not None:
+            return list(self.tokenizer(call.text)["input_ids"])
+        return list(call.tokens)
+
+    def _templated(self, messages: tuple[dict[str, str], ...]) -> list[int]:
+        """The model's own chat template; what it refuses is the client's to mend."""
+        if not self.tokenizer.chat_template:
+            raise UserError("this model has no chat template", where="messages", next_step="use /v1/completions")
+        try:
+            rendered = self.tokenizer.apply_chat_template(
+                list(messages), add_generation_prompt=True, tokenize=True, return_dict=True
+            )
+        except Exception as error:  # a template is a program of the model's author and raises what it likes
+            raise UserError(
+                f"the model's chat template refuses these messages: {error}",
+                where="messages",
+                next_step="check roles and their order",
+            ) from error
+        return list(rendered["input_ids"])
+
+
+def _try_load(generator: Generator, adapter_id: str, weights: Any) -> None:
+    """Putting it into the engine is the check; with every slot in use the check alone must do for now."""
+    if not make_resident(generator, adapter_id, weights):
+        generator.adapters.check(adapter_id, weights)
+
+
+def _forget(generator: Generator, adapter_id: str) -> None:
+    if adapter_id in generator.adapters.ids():
+        generator.unload(adapter_id)
