@@ -8,6 +8,8 @@ time takes a fraction. At most 12 minutes on two cores with 8 GiB.
 from __future__ import annotations
 
 import json
+import os
+import socket
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -156,25 +158,38 @@ def _ask(recipe: Recipe, reference: str) -> dict[str, str]:
     """The same held-out question to the base model and to the adapter, over HTTP."""
     from cairn.cli.terminal import errors
     from cairn.config import home
-    from cairn.serving.deploy import serving
+    from cairn.serving.deploy import serve_applications
+    from cairn.serving.settings import InferenceSettings
 
     first = (home.samples() / "openai_heldout.jsonl").read_text(encoding="utf-8").splitlines()[0]
     question, expected = (message["content"] for message in json.loads(first)["messages"])
     answers = {"question": question, "written by a person": expected}
-    with serving(model=recipe.model.path, storage=recipe.storage.path, precision="fp32") as url:
-        errors.print(f"serving at {url}", markup=False)
-        names = [entry["id"] for entry in _call(f"{url}/v1/models")["data"]]
-        base = next(name for name in names if not name.startswith(reference.partition("@")[0]))
-        for model in (base, reference):
-            body = {"model": model, "messages": [{"role": "user", "content": question}], "max_tokens": ANSWER_TOKENS}
-            answer = _call(f"{url}/v1/chat/completions", body | {"temperature": 0.0})
+    cpus = recipe.training.workers * recipe.training.cpus_per_worker
+    settings = InferenceSettings.read(
+        {"model": recipe.model.path, "storage": recipe.storage.path, "cpus_per_replica": cpus}
+    )
+    serving = serve_applications(settings, port=_free_port())
+    try:
+        errors.print(f"serving at {serving.url}", markup=False)
+        for model in (settings.base_name, reference):
+            messages = [{"role": "user", "content": question}]
+            body = {"model": model, "messages": messages, "max_tokens": ANSWER_TOKENS, "temperature": 0.0}
+            answer = _call(f"{serving.url}/v1/chat/completions", body)
             answers[model] = answer["choices"][0]["message"]["content"]
+    finally:
+        serving.stop()
     return answers
 
 
-def _call(url: str, body: dict[str, Any] | None = None) -> Any:
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def _call(url: str, body: dict[str, Any]) -> Any:
     from urllib.request import Request, urlopen
 
-    data = json.dumps(body).encode() if body is not None else None
-    with urlopen(Request(url, data=data, headers={"Content-Type": "application/json"}), timeout=120) as reply:
+    headers = {"Content-Type": "application/json", "Authorization": f"Bearer {os.environ.get('CAIRN_API_KEY', '')}"}
+    with urlopen(Request(url, data=json.dumps(body).encode(), headers=headers), timeout=120) as reply:
         return json.load(reply)

@@ -14,8 +14,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from cairn.config.home import home
+
+if TYPE_CHECKING:
+    from packaging.specifiers import SpecifierSet
 
 LIBRARIES = ("ray", "torch", "transformers", "peft", "deepspeed", "bitsandbytes", "numpy", "pyarrow", "pydantic")
 PYTHONS = ((3, 11), (3, 13))
@@ -60,7 +64,7 @@ def _libraries() -> Iterator[Finding]:
         yield Finding(name, version, fits, f"tested with {name}{requirement}; others are known to break it")
 
 
-def _requirements() -> dict[str, object]:
+def _requirements() -> dict[str, SpecifierSet]:
     """Library → the versions Cairn's own metadata asks for; empty where Cairn is not installed (inside a job)."""
     from packaging.requirements import Requirement
 
