@@ -45,7 +45,7 @@ def write_run(
                 "tokens_per_second": 1480 + 300 * noise,
             }
             if step % 10 == 0:
-                line["bits_per_byte"] = 0.93 + 0.4 * math.exp(-step * rate)
+                line["held_out_bpb"] = 0.93 + 0.4 * math.exp(-step * rate)
             out.write(json.dumps(line) + "\n")
             if bad_line and step == 3:
                 out.write("not json\n")
@@ -90,7 +90,7 @@ def write_storage(root: Path) -> Path:
                 stage="sft",
                 rank=8,
                 targets=("q_proj", "v_proj"),
-                metrics={"bits_per_byte": 0.98 - 0.02 * version, "loss": 1.2},
+                metrics={"held_out_bpb": 0.98 - 0.02 * version, "loss": 1.2},
                 run="docstrings",
             )
             store.publish(name, root / "weights", facts)
@@ -118,7 +118,7 @@ def test_overview_holds_runs_searches_and_adapters(client: TestClient) -> None:
         "sft-3f9a01bc": ("running", 47, 200),
     }
     assert runs["docstrings"]["model"] == "SmolLM2-135M-Instruct"
-    assert runs["docstrings"]["latest"]["bits_per_byte"] == pytest.approx(0.93 + 0.4 * math.exp(-4.8))
+    assert runs["docstrings"]["latest"]["held_out_bpb"] == pytest.approx(0.93 + 0.4 * math.exp(-4.8))
     (search,) = body["searches"]
     assert search["counts"] == {"finished": 3, "running": 1, "stopped early": 2}
     assert search["planned"] == 6
@@ -130,7 +130,7 @@ def test_overview_holds_runs_searches_and_adapters(client: TestClient) -> None:
 def test_a_run_has_its_curves_and_counts_what_cannot_be_read(client: TestClient) -> None:
     run = client.get("/api/runs/docstrings").json()
     assert len(run["curves"]["loss"]) == 120
-    assert run["curves"]["bits_per_byte"][0][0] == 10
+    assert run["curves"]["held_out_bpb"][0][0] == 10
     assert run["unreadable_lines"] == 1
     assert run["recipe"]["training"] == {"steps": 120}
     assert "9999" not in json.dumps(run)

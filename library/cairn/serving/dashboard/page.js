@@ -2,10 +2,10 @@
 
 const REFRESH_MS = 2000;
 const LABELS = {
-  loss: "Loss", bits_per_byte: "Held-out bits per byte", bpb: "Held-out bits per byte", tokens_per_second: "Tokens per second",
-  grad_norm: "Gradient norm", learning_rate: "Learning rate", memory_bytes: "Memory (bytes)",
+  loss: "Loss", held_out_bpb: "Held-out bits per byte", tokens_per_second: "Tokens per second",
+  grad_norm: "Gradient norm", learning_rate: "Learning rate", peak_memory_bytes: "Peak memory, bytes", step_seconds: "Seconds per step", tokens: "Tokens per step",
 };
-const FIRST = ["loss", "bits_per_byte", "bpb", "tokens_per_second", "grad_norm", "learning_rate"];
+const FIRST = ["loss", "held_out_bpb", "tokens_per_second", "grad_norm", "learning_rate"];
 const opened = { runs: new Set(), adapters: new Set(), searches: null };
 const seen = {};
 
@@ -20,7 +20,7 @@ function h(tag, attributes = {}, ...children) {
 
 const label = name => LABELS[name] || (name[0].toUpperCase() + name.slice(1)).replaceAll("_", " ").replaceAll(".", " · ");
 const rank = name => { const at = FIRST.findIndex(first => name === first || name.endsWith(`.${first}`)); return at < 0 ? FIRST.length : at; };
-const bpbOf = values => Object.entries(values).find(([name]) => /bits_per_byte|bpb/.test(name))?.[1];
+const bpbOf = values => Object.entries(values).find(([name]) => /(^|_)bpb$|bits_per_byte$/.test(name))?.[1];
 const status = text => h("span", { class: `status ${text.split(" ")[0]}` }, text);
 const column = (text, side) => h("th", { class: side || "", scope: "col" }, text);
 const plain = value => Array.isArray(value) ? value.map(plain).join(", ") : typeof value === "number" ? figure(value) : String(value ?? "–");

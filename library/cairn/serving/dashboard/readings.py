@@ -21,6 +21,7 @@ from cairn.store.store import Store
 SPARK_POINTS = 60
 SILENT_AFTER_S = 120.0
 WATCHED = ("recipe.json", "state.json", "metrics.jsonl")
+UNDER_WAY = ("starting", "running")
 HEADLINE = ("loss", "train_loss")
 
 
@@ -83,11 +84,11 @@ def run_summary(path: Path) -> dict[str, Any]:
 def _run_status(state: dict[str, Any], series: Series, steps: int | None, updated: float) -> str:
     """What the run says of itself, else what its files show."""
     stated = state.get("status")
-    if isinstance(stated, str) and stated != "running":
+    if isinstance(stated, str) and stated not in UNDER_WAY:
         return stated
     if steps and series.step >= steps and stated is None:
         return "finished"
-    return "running" if time.time() - updated < SILENT_AFTER_S else "silent"
+    return (stated or "running") if time.time() - updated < SILENT_AFTER_S else "silent"
 
 
 def search_summary(path: Path) -> dict[str, Any]:
