@@ -170,7 +170,7 @@ FAMILIES = (
     Family(
         "end token once",
         EOS_AT_THE_END,
-        "Human: Hi é\nAssistant: «Yo ✓\n1»\nHuman: ok\nAssistant: «bye\n</s>»",
+        "Human: Hi é\nAssistant: «Yo ✓\n1» \nHuman: ok\nAssistant: «bye\n</s>»",
         eos="</s>",
     ),
     Family(

@@ -1,0 +1,154 @@
+"""Shards give back the rows that were written, any one of them at once, or say what is damaged."""
+
+from __future__ import annotations
+
+import pickle
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from tests.data.samples import assert_rows_equal, make_samples
+
+from cairn.data.cursor import Cursor, order, share, take
+from cairn.data.manifest import ChunkSummary, Manifest
+from cairn.data.packing import pack
+from cairn.data.rows import Row
+from cairn.data.shards import ROWS_PER_BATCH, ShardWriter, TokenShards
+from cairn.errors import DataError, UserError
+
+pytestmark = pytest.mark.unit
+
+
+def rows_of(count: int, *, seed: int, weighted: bool = False) -> list[Row]:
+    lengths = np.random.default_rng(seed).integers(20, 33, count).tolist()
+    return list(pack(make_samples(lengths, seed=seed, weighted=weighted), 32))
+
+
+def write_folder(folder: Path, *shards: list[Row]) -> TokenShards:
+    summaries = []
+    for index, rows in enumerate(shards):
+        name = f"00000-{index:06d}.arrow"
+        if rows:
+            with ShardWriter(folder / name) as writer:
+                for row in rows:
+                    writer.write(row)
+        size = (folder / name).stat().st_size if rows else 0
+        tokens = sum(len(row) for row in rows)
+        summaries.append(
+            ChunkSummary(
+                name, size, len(rows), 5, 4, len(rows), tokens, tokens, {"Github": 7}, {"empty text": 1}, {}, {}
+            )
+        )
+    manifest = Manifest.of(summaries, fingerprint="f" * 16, settings={}, sequence_length=32)
+    manifest.write(folder)
+    return TokenShards.open(folder)
+
+
+def test_rows_come_back_bit_for_bit(tmp_path: Path) -> None:
+    first = rows_of(2 * ROWS_PER_BATCH + 3, seed=1)
+    second, third = rows_of(5, seed=2, weighted=True), rows_of(1, seed=3)
+    shards = write_folder(tmp_path, first, second, [], third)
+    assert len(shards) == len(first) + len(second) + len(third)
+    for index, row in enumerate([*first, *second, *third]):
+        assert_rows_equal(shards[index], row)
+    for outside in (-1, len(shards)):
+        with pytest.raises(IndexError):
+            shards[outside]
+
+
+def test_a_row_is_reached_without_reading_the_others(tmp_path: Path) -> None:
+    shards = write_folder(tmp_path, rows_of(6 * ROWS_PER_BATCH, seed=1), rows_of(3, seed=2))
+    before = pa.total_allocated_bytes()
+    last = shards[len(shards) - 4]
+    assert len(last) > 0
+    assert len(shards._readers) == 1
+    assert pa.total_allocated_bytes() - before < 100_000
+
+
+def test_shards_travel_by_pickle(tmp_path: Path) -> None:
+    shards = write_folder(tmp_path, rows_of(3, seed=1))
+    assert_rows_equal(pickle.loads(pickle.dumps(shards))[1], shards[1])
+
+
+def test_weights_of_one_take_no_space(tmp_path: Path) -> None:
+    write_folder(tmp_path, rows_of(400, seed=1), rows_of(400, seed=1, weighted=True))
+    plain, weighted = ((tmp_path / f"00000-00000{i}.arrow").stat().st_size for i in (0, 1))
+    assert plain < 0.65 * weighted
+
+
+def test_an_interrupted_shard_leaves_nothing(tmp_path: Path) -> None:
+    def interrupted() -> None:
+        with ShardWriter(tmp_path / "a.arrow") as writer:
+            writer.write(rows_of(1, seed=1)[0])
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        interrupted()
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_the_manifest_adds_up_and_is_needed(tmp_path: Path) -> None:
+    rows = rows_of(3, seed=1)
+    shards = write_folder(tmp_path, rows, [])
+    manifest = shards.manifest
+    assert (manifest.records, manifest.documents, manifest.rows) == (10, 8, len(rows))
+    assert manifest.drops == {"empty text": 2}
+    assert manifest.bytes_per_subset == {"Github": 14}
+    assert manifest.fill == pytest.approx(sum(len(row) for row in rows) / (32 * len(rows)))
+    (tmp_path / "manifest.json").unlink()
+    with pytest.raises(DataError, match="no finished token shards"):
+        TokenShards.open(tmp_path)
+
+
+def test_a_missing_or_short_shard_is_named(tmp_path: Path) -> None:
+    write_folder(tmp_path, rows_of(3, seed=1))
+    path = tmp_path / "00000-000000.arrow"
+    path.write_bytes(path.read_bytes()[:-8])
+    with pytest.raises(DataError, match="the manifest says") as caught:
+        TokenShards.open(tmp_path)
+    assert caught.value.where == str(path)
+    (tmp_path / "manifest.json").write_text("{}")
+    with pytest.raises(DataError, match="manifest is damaged"):
+        TokenShards.open(tmp_path)
+
+
+def test_every_epoch_is_another_permutation() -> None:
+    epochs = [order(50, 7, epoch).tolist() for epoch in range(3)]
+    assert all(sorted(epoch) == list(range(50)) for epoch in epochs)
+    assert epochs[0] != epochs[1] != epochs[2]
+    assert order(50, 7, 0).tolist() == epochs[0] != order(50, 8, 0).tolist()
+
+
+def test_taking_crosses_epochs_and_each_row_comes_once_an_epoch(tmp_path: Path) -> None:
+    shards = write_folder(tmp_path, rows_of(10, seed=1))
+    cursor, taken = Cursor(seed=3), []
+    for count in (4, 4, 4, 25, 3):
+        indices, cursor = take(shards, cursor, count)
+        assert len(indices) == count
+        taken.extend(indices)
+    assert taken == [i for epoch in range(4) for i in order(10, 3, epoch).tolist()]
+    assert cursor == Cursor(3, 3, 10, shards.fingerprint)
+    assert take(shards, Cursor(**cursor.plain()), 1)[0] == order(10, 3, 4).tolist()[:1]
+
+
+@pytest.mark.parametrize("world_size", [1, 2, 3, 4])
+def test_what_a_step_trains_on_does_not_depend_on_the_workers(tmp_path: Path, world_size: int) -> None:
+    shards = write_folder(tmp_path, rows_of(7, seed=1))
+    cursor = alone = Cursor(seed=0)
+    for _ in range(5):
+        expected, alone = take(shards, alone, 12)
+        indices, cursor = take(shards, cursor, 12)
+        shares = [share(indices, rank=rank, world_size=world_size) for rank in range(world_size)]
+        assert sorted(i for part in shares for i in part) == sorted(expected)
+        assert len({len(part) for part in shares}) == 1
+    assert cursor == alone
+
+
+def test_a_cursor_of_other_data_is_refused(tmp_path: Path) -> None:
+    shards = write_folder(tmp_path, rows_of(3, seed=1))
+    with pytest.raises(UserError, match="the data changed"):
+        take(shards, Cursor(0, fingerprint="other"), 1)
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(UserError, match="no rows"):
+        take(write_folder(tmp_path / "empty", []), Cursor(0), 1)
