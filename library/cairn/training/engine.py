@@ -2,10 +2,10 @@
 
 * The gradient is exactly Σ loss / Σ weight of the global batch: the weight is summed over micro-batches and workers
   before the first backward, and DeepSpeed's averaging over workers is undone.
-* In bf16 the trained parameters have fp32 masters, gradients are accumulated and reduced in fp32, and the optimizer
-  steps on the masters; the working copy is the master rounded. ZeRO 1 to 3 do so inside DeepSpeed; at ZeRO 0
-  DeepSpeed would accumulate in bf16 and step once at construction, so there the masters are ours. This equals
-  plain torch with fp32 masters, from the first update on.
+* In bf16 every trained parameter (LoRA's too) works in bf16 and has an fp32 master; gradients are accumulated and
+  reduced in fp32, the optimizer steps on the master, and the working copy is the master rounded. ZeRO 1 to 3 do so
+  inside DeepSpeed; at ZeRO 0 DeepSpeed would accumulate in bf16 and step once at construction, so there the masters
+  are ours. All equal plain torch with fp32 masters, from the first update on.
 * At ZeRO 0 DeepSpeed knows no gradient norm; it is computed here.
 * `save` gathers masters and optimizer state by parameter name, so that they load, bit for bit, at any number of
   workers and any ZeRO stage. Cost: 12 bytes a trained parameter pass through the first worker.
@@ -69,6 +69,9 @@ class Engine:
         self.trained = {name: p for name, p in model.named_parameters() if p.requires_grad}
         if not self.trained:
             raise UserError("no parameter of the model is trained", next_step="check adapter.targets")
+        if precision == "bf16":
+            for parameter in self.trained.values():
+                parameter.data = parameter.data.to(torch.bfloat16)
         self._rates = [float(group["lr"]) for group in optimizer.param_groups]
         self._masters: dict[torch.nn.Parameter, torch.nn.Parameter] = {}
         if offload_optimizer:
@@ -87,7 +90,7 @@ class Engine:
         Raises CairnError where the global batch trains nothing, or where loss or gradient is not finite.
         """
         assert len(batches) == self.accumulation, (len(batches), self.accumulation)
-        weight = self._sum([sum(stage.weight(batch) for batch in batches)])[0]
+        weight = self._sum(sum(stage.weight(batch) for batch in batches))
         if weight <= 0:
             raise CairnError("no token of the global batch is trained", where=str(batches[0].sources[:1]))
         for group, rate in zip(self._optimizer.param_groups, self._rates, strict=True):
@@ -113,20 +116,23 @@ class Engine:
         return StepResult(loss, metrics, grad_norm, self._rates[0] * rate_factor)
 
     @torch.no_grad()
-    def evaluate(self, batches: Sequence[Batch], stage: Stage) -> dict[str, Metric]:
-        """The stage's loss (under "loss") and metrics over `batches`, summed over workers; equally many on each."""
+    def evaluate(self, batches: Sequence[Batch], stage: Stage, *, counted: bool = True) -> dict[str, Metric]:
+        """The stage's loss (under "loss") and metrics over `batches`, summed over the workers that are `counted`.
+
+        Under ZeRO 3 every worker must bring equally many batches.
+        """
         self._deepspeed.eval()
         parts = []
         for batch in batches:
             output = stage.loss(batch.to(self.device), Models(policy=self._deepspeed))
             parts.append({"loss": Metric(output.total.item(), output.weight), **output.metrics})
-        return self.reduce(merge(parts))
+        return self.reduce(merge(parts) if counted else {})
 
     def reduce(self, metrics: dict[str, Metric]) -> dict[str, Metric]:
-        """The same names on every worker, summed over workers."""
-        names = sorted(metrics)
-        sums = self._sum([x for name in names for x in (metrics[name].total, metrics[name].weight)])
-        return {name: Metric(sums[2 * i], sums[2 * i + 1]) for i, name in enumerate(names)}
+        """The sums over all workers, the same on each; every worker calls it."""
+        gathered: list[dict[str, Metric]] = [{} for _ in range(dist.get_world_size())]
+        dist.all_gather_object(gathered, metrics)
+        return merge(gathered)
 
     @contextmanager
     def whole(self) -> Iterator[torch.nn.Module]:
@@ -175,10 +181,16 @@ class Engine:
                     self._set(parameter, key, file.get_tensor(f"{key}/{name}").to(self.device))
         dist.barrier()
 
-    def _sum(self, values: Sequence[float]) -> list[float]:
-        tensor = torch.tensor(values, dtype=torch.float64, device=self.device)
+    def largest(self, value: float) -> float:
+        """The greatest of the workers' values."""
+        tensor = torch.tensor([value], dtype=torch.float64, device=self.device)
+        dist.all_reduce(tensor, op=dist.ReduceOp.MAX)
+        return float(tensor)
+
+    def _sum(self, value: float) -> float:
+        tensor = torch.tensor([value], dtype=torch.float64, device=self.device)
         dist.all_reduce(tensor)
-        return tensor.tolist()
+        return float(tensor)
 
     def _norm_at_stage_0(self) -> float:
         gradients = [p.grad for p in self.trained.values() if p.grad is not None]
@@ -186,7 +198,7 @@ class Engine:
 
     def _state_keys(self) -> tuple[list[str], dict[str, float]]:
         """Names of the per-element states, and the values that all parameters share (the step count)."""
-        state = next(iter(self._optimizer.state.values()), {})
+        state: dict[str, Any] = next(iter(self._optimizer.state.values()), {})
         tensors = sorted(key for key, value in state.items() if torch.is_tensor(value) and value.dim() > 0)
         return tensors, {key: float(value) for key, value in state.items() if key not in tensors}
 
@@ -228,7 +240,9 @@ class Engine:
             else:
                 self._masters[parameter].copy_(value)
             gather = self.zero_stage == 3
-            with deepspeed.zero.GatheredParameters([parameter], modifier_rank=0) if gather else contextlib.nullcontext():
+            with (
+                deepspeed.zero.GatheredParameters([parameter], modifier_rank=0) if gather else contextlib.nullcontext()
+            ):
                 parameter.data.copy_(value)
 
 
@@ -249,9 +263,7 @@ def _config(accumulation: int, precision: str, zero_stage: int, offload: bool, m
     return config
 
 
-def _masters(
-    optimizer: torch.optim.Optimizer, parameters: Any
-) -> dict[torch.nn.Parameter, torch.nn.Parameter]:
+def _masters(optimizer: torch.optim.Optimizer, parameters: Any) -> dict[torch.nn.Parameter, torch.nn.Parameter]:
     """fp32 masters of `parameters`, put in their place in `optimizer`; an fp32 parameter is its own master."""
     masters = {p: p if p.dtype != torch.bfloat16 else torch.nn.Parameter(p.detach().float()) for p in parameters}
     copies = [(p, master) for p, master in masters.items() if p is not master]

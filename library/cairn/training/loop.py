@@ -1,0 +1,95 @@
+"""The training loop. This is the page to read first.
+
+A step: take the next global batch, let every worker carry out its share, step once on Σ loss / Σ weight, write down
+the step's own figures, keep a checkpoint when one is due. What step s computes depends on the recipe and s alone:
+not on the number of workers, not on how often the run was interrupted.
+
+The order at the end of a step matters: metrics are written before the checkpoint that makes the step final, so a
+worker may die anywhere and each step still stands in the log exactly once.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+import torch
+
+from cairn.config.recipe import Recipe
+from cairn.data.batch import Batch, collate
+from cairn.data.cursor import Cursor, share, take
+from cairn.metrics import Metric
+from cairn.plugins import CALLBACKS
+from cairn.training import checkpoint, finish
+from cairn.training.engine import StepResult
+from cairn.training.journal import Journal
+from cairn.training.memory import peak_memory_bytes
+from cairn.training.run import Run, build
+from cairn.training.session import Session
+
+
+def run(recipe: Recipe, train: Path, validation: Sequence[Path], session: Session) -> None:
+    """Carry out `recipe` on the token shards in `train`, from its latest checkpoint on; every worker calls it."""
+    parts = build(recipe, train, tuple(validation), session)
+    done, cursor = checkpoint.resume(parts)
+    callbacks = [CALLBACKS.load(name)() for name in CALLBACKS.names()]
+    for callback in callbacks:
+        callback.start(parts)
+    with Journal(parts, resumed_at=done) as journal:
+        for step in range(done + 1, parts.total_steps + 1):
+            torch.manual_seed(_step_seed(recipe.training.seed, step, session.rank))
+            batches, cursor = _next_batches(parts, cursor)
+            started = time.monotonic()
+            result = parts.engine.step(
+                batches, parts.stage, rate_factor=parts.schedule.factor(step - 1, parts.total_steps)
+            )
+            figures = _figures(parts, result, batches, time.monotonic() - started)
+            extra: dict[str, float] = {}
+            for callback in callbacks:
+                extra |= callback.after_step(parts, step)
+            last = step == parts.total_steps
+            logged = last or bool(extra) or step % recipe.training.log_every == 0
+            if logged:
+                journal.write(step, figures | extra)
+            kept = None
+            if keeping := last or _due(step, recipe.training.checkpoint_every):
+                kept = checkpoint.save(parts, step, cursor)
+            if logged or keeping:
+                session.report({"step": step, **figures, **extra}, kept, name=checkpoint.checkpoint_name(step))
+        finish.finish(parts, journal)
+
+
+def _next_batches(parts: Run, cursor: Cursor) -> tuple[list[Batch], Cursor]:
+    """This worker's micro-batches of the next global batch."""
+    settings, session = parts.recipe.training, parts.session
+    indices, cursor = take(parts.shards, cursor, settings.global_batch)
+    mine = share(indices, rank=session.rank, world_size=session.world_size)
+    size, pad = settings.micro_batch, parts.tokenizer.pad_token_id
+    chunks = [mine[start : start + size] for start in range(0, len(mine), size)]
+    return [collate([parts.shards[i] for i in chunk], pad_token=pad) for chunk in chunks], cursor
+
+
+def _figures(parts: Run, result: StepResult, batches: Sequence[Batch], seconds: float) -> dict[str, float]:
+    """The step's metrics by name; tokens are real ones, padding is not counted."""
+    tokens = Metric(sum(int((batch.segments > 0).sum()) for batch in batches), 1)
+    counted = parts.engine.reduce({"tokens": tokens})["tokens"].total
+    return {
+        "loss": result.loss.value,
+        **{name: metric.value for name, metric in result.metrics.items()},
+        "grad_norm": result.grad_norm,
+        "learning_rate": result.learning_rate,
+        "tokens": counted,
+        "tokens_per_second": counted / seconds,
+        "step_seconds": seconds,
+        "peak_memory_bytes": parts.engine.largest(peak_memory_bytes(parts.session.device)),
+    }
+
+
+def _due(step: int, every: int | None) -> bool:
+    return every is not None and step % every == 0
+
+
+def _step_seed(seed: int, step: int, rank: int) -> int:
+    """Dropout draws from this, so that a resumed step draws what the first attempt drew."""
+    return (seed * 1_000_003 + step) * 65_536 + rank

@@ -1,0 +1,190 @@
+"""Training on a Ray cluster: the loop of `training/loop.py` on Ray Train V2 workers.
+
+A dead worker restarts the group from the newest checkpoint, `training.max_failures` times; an error of the user's is
+final at once. Starting the same recipe again goes on where it stopped, and a finished run is returned as it is.
+The caller is connected to Ray. Cost beside training: the workers' start, about 10 s, mostly imports.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import ray
+import ray.train
+import ray.train.torch
+import torch.distributed as dist
+from ray.train.torch.config import TorchConfig, _TorchBackend
+
+from cairn.config.load import build
+from cairn.config.recipe import Recipe
+from cairn.data.pipeline import Prepared, prepare
+from cairn.errors import CairnError, StorageError, UserError
+from cairn.training.folder import CHECKPOINTS, TrainingResult, claim, publish, result_of
+from cairn.training.interface import bind_to
+from cairn.training.progress import watched
+from cairn.training.state import FAILED, write_state
+
+POLL_INTERVAL_S = "0.2"
+"""How often Ray's controller collects reports: each worker may have one waiting, so this bounds a fast step."""
+
+
+def train(
+    recipe: Recipe, prepared: Prepared | None = None, callbacks: Sequence[ray.train.UserCallback] = ()
+) -> TrainingResult:
+    """Carry out `recipe` on the cluster and publish the result under `storage.publish`, if that is set.
+
+    `prepared`: the data, when it is prepared already. `callbacks` run in Ray's controller process and see every
+    logged step (`after_report`). Raises UserError, or CairnError when the workers failed too often.
+    """
+    result = claim(recipe)
+    if result is None:
+        use_gpu = _use_gpu(recipe)
+        _require_resources(recipe, use_gpu=use_gpu)
+        prepared = prepared or prepare(recipe)
+        os.environ.setdefault("RAY_TRAIN_HEALTH_CHECK_INTERVAL_S", POLL_INTERVAL_S)
+        trainer = _trainer(recipe, prepared, callbacks, use_gpu=use_gpu)
+        try:
+            with watched(recipe.run_path, f"train {recipe.run_name}"):
+                trainer.fit()
+        except ray.train.TrainingFailedError as failure:
+            error = _explained(failure, recipe)
+            write_state(recipe.run_path, FAILED, error=str(error))
+            raise error from failure
+    publish(recipe)
+    return result_of(recipe)
+
+
+def _trainer(
+    recipe: Recipe, prepared: Prepared, callbacks: Sequence[ray.train.UserCallback], *, use_gpu: bool
+) -> ray.train.torch.TorchTrainer:
+    settings = recipe.training
+    return ray.train.torch.TorchTrainer(
+        _work,
+        train_loop_config={
+            "recipe": recipe.plain(),
+            "train": str(prepared.train),
+            "validation": [str(path) for path in prepared.validation],
+        },
+        torch_config=NodeTorchConfig(),
+        scaling_config=ray.train.ScalingConfig(
+            num_workers=settings.workers,
+            use_gpu=use_gpu,
+            resources_per_worker={"CPU": settings.cpus_per_worker} | ({"GPU": 1.0} if use_gpu else {}),
+        ),
+        run_config=ray.train.RunConfig(
+            name=CHECKPOINTS,
+            storage_path=str(recipe.run_path),
+            failure_config=ray.train.FailureConfig(max_failures=settings.max_failures),
+            checkpoint_config=ray.train.CheckpointConfig(num_to_keep=settings.keep_checkpoints),
+            callbacks=[StopWhenFinal(), *callbacks],  # type: ignore[list-item] # annotated as Tune's callbacks
+        ),
+    )
+
+
+def _work(config: dict[str, Any]) -> None:
+    """One worker, from the recipe to the last step."""
+    device = ray.train.torch.get_device()
+    os.environ.update(LOCAL_SIZE=os.environ["LOCAL_WORLD_SIZE"], DS_ACCELERATOR=device.type)
+    from cairn.training.loop import run
+
+    recipe = build(config["recipe"], where="the recipe sent to the worker")
+    run(recipe, Path(config["train"]), [Path(path) for path in config["validation"]], RaySession())
+
+
+class RaySession:
+    """The loop's session under Ray Train."""
+
+    def __init__(self) -> None:
+        context = ray.train.get_context()
+        self.rank, self.world_size = context.get_world_rank(), context.get_world_size()
+        self.device = ray.train.torch.get_device()
+
+    def report(self, metrics: Mapping[str, float], checkpoint: Path | None, *, name: str) -> None:
+        """Upload the checkpoint into the run's folder and delete the local one; a barrier."""
+        given = None if checkpoint is None else ray.train.Checkpoint.from_directory(str(checkpoint))
+        ray.train.report(
+            dict(metrics), checkpoint=given, checkpoint_dir_name=name, delete_local_checkpoint_after_upload=True
+        )
+
+    @contextmanager
+    def latest_checkpoint(self) -> Iterator[Path | None]:
+        """Ray's newest checkpoint; nobody leaves before all have read, for a leaving worker deletes a shared copy."""
+        checkpoint = ray.train.get_checkpoint()
+        if checkpoint is None:
+            yield None
+            return
+        with checkpoint.as_directory() as folder:
+            yield Path(folder)
+            dist.barrier()
+
+
+class NodeTorchConfig(TorchConfig):
+    """Ray's torch set-up, with the process group bound to the interface of each node's own Ray address."""
+
+    @property
+    def backend_cls(self) -> type[_TorchBackend]:
+        """Read by Ray Train."""
+        return _NodeBackend
+
+
+class _NodeBackend(_TorchBackend):
+    def on_start(self, worker_group: Any, backend_config: Any) -> None:
+        worker_group.execute(_bind_to_node)
+        super().on_start(worker_group, backend_config)
+
+
+def _bind_to_node() -> None:
+    bind_to(ray.util.get_node_ip_address())
+
+
+class StopWhenFinal(ray.train.UserCallback):
+    """Ends a run at once when a worker raised what no restart can mend; Ray alone would try `max_failures` times."""
+
+    def after_exception(self, run_context: Any, worker_exceptions: dict[int, Exception]) -> None:
+        """An exception here is final for the controller."""
+        for error in _ours(worker_exceptions.values()):
+            if not isinstance(error, StorageError):
+                raise error
+
+
+def _ours(errors: Any) -> Iterator[CairnError]:
+    for error in errors:
+        inner = getattr(error, "_base_exc", error)
+        if isinstance(inner, CairnError):
+            yield inner
+
+
+def _explained(failure: ray.train.TrainingFailedError, recipe: Recipe) -> CairnError:
+    """The worker's own error where it is one of ours, else what Ray says and where to look."""
+    errors = [getattr(failure, "controller_failure", None), *getattr(failure, "worker_failures", {}).values()]
+    for error in _ours(errors):
+        return error
+    return CairnError(
+        f"training failed after {recipe.training.max_failures} restarts: {failure}",
+        where=str(recipe.run_path),
+        next_step="run the same recipe again to go on from the newest checkpoint",
+    )
+
+
+def _use_gpu(recipe: Recipe) -> bool:
+    choice = recipe.training.use_gpu
+    gpus = ray.cluster_resources().get("GPU", 0)
+    return choice == "yes" or (choice == "auto" and gpus >= recipe.training.workers)
+
+
+def _require_resources(recipe: Recipe, *, use_gpu: bool) -> None:
+    """Ray would wait for ever for what the cluster does not have."""
+    settings = recipe.training
+    needed = {"CPU": settings.workers * settings.cpus_per_worker} | ({"GPU": settings.workers} if use_gpu else {})
+    there = ray.cluster_resources()
+    for kind, count in needed.items():
+        if there.get(kind, 0) < count:
+            raise UserError(
+                f"{settings.workers} workers need {count:g} {kind}s, the cluster has {there.get(kind, 0):g}",
+                where="training.workers",
+                next_step="lower training.workers or training.cpus_per_worker, or add nodes",
+            )
