@@ -30,6 +30,7 @@ from cairn.data.batch import Batch
 from cairn.errors import CairnError, UserError
 from cairn.metrics import Metric, merge
 from cairn.stages.base import Models, Stage
+from cairn.training.masters import put_masters
 
 logging.getLogger("DeepSpeed").setLevel(logging.WARNING)
 
@@ -77,7 +78,7 @@ class Engine:
         if offload_optimizer:
             optimizer = _cpu_adam(optimizer)
         if zero_stage == 0:
-            self._masters = _masters(optimizer, self.trained.values())
+            self._masters = put_masters(optimizer, self.trained.values())
         config = _config(accumulation, precision, zero_stage, offload_optimizer, max_grad_norm)
         self._deepspeed, *_ = deepspeed.initialize(
             model=self.model, optimizer=optimizer, config=config, dist_init_required=False
@@ -90,7 +91,7 @@ class Engine:
         Raises CairnError where the global batch trains nothing, or where loss or gradient is not finite.
         """
         assert len(batches) == self.accumulation, (len(batches), self.accumulation)
-        weight = self._sum(sum(stage.weight(batch) for batch in batches))
+        weight = self.total(sum(stage.weight(batch) for batch in batches))
         if weight <= 0:
             raise CairnError("no token of the global batch is trained", where=str(batches[0].sources[:1]))
         for group, rate in zip(self._optimizer.param_groups, self._rates, strict=True):
@@ -181,15 +182,17 @@ class Engine:
                     self._set(parameter, key, file.get_tensor(f"{key}/{name}").to(self.device))
         dist.barrier()
 
+    def total(self, value: float) -> float:
+        """The sum of the workers' values."""
+        return self._reduced(value, dist.ReduceOp.SUM)
+
     def largest(self, value: float) -> float:
         """The greatest of the workers' values."""
-        tensor = torch.tensor([value], dtype=torch.float64, device=self.device)
-        dist.all_reduce(tensor, op=dist.ReduceOp.MAX)
-        return float(tensor)
+        return self._reduced(value, dist.ReduceOp.MAX)
 
-    def _sum(self, value: float) -> float:
+    def _reduced(self, value: float, operation: Any) -> float:
         tensor = torch.tensor([value], dtype=torch.float64, device=self.device)
-        dist.all_reduce(tensor)
+        dist.all_reduce(tensor, op=operation)
         return float(tensor)
 
     def _norm_at_stage_0(self) -> float:
@@ -261,30 +264,6 @@ def _config(accumulation: int, precision: str, zero_stage: int, offload: bool, m
     if precision == "bf16" and zero_stage > 0:
         config |= {"bf16": {"enabled": True}, "data_types": {"grad_accum_dtype": "fp32"}}
     return config
-
-
-def _masters(optimizer: torch.optim.Optimizer, parameters: Any) -> dict[torch.nn.Parameter, torch.nn.Parameter]:
-    """fp32 masters of `parameters`, put in their place in `optimizer`; an fp32 parameter is its own master."""
-    masters = {p: p if p.dtype != torch.bfloat16 else torch.nn.Parameter(p.detach().float()) for p in parameters}
-    copies = [(p, master) for p, master in masters.items() if p is not master]
-    for group in optimizer.param_groups:
-        group["params"] = [masters[p] for p in group["params"]]
-    for parameter, _ in copies:
-        parameter.grad_dtype = torch.float32
-
-    def lend_gradients(*_: Any) -> None:
-        for parameter, master in copies:
-            master.grad = parameter.grad
-
-    @torch.no_grad()
-    def round_back(*_: Any) -> None:
-        for parameter, master in copies:
-            parameter.copy_(master)
-            master.grad = None
-
-    optimizer.register_step_pre_hook(lend_gradients)
-    optimizer.register_step_post_hook(round_back)
-    return masters
 
 
 def _cpu_adam(optimizer: torch.optim.Optimizer) -> Any:

@@ -19,10 +19,8 @@ import torch
 from cairn.config.recipe import Recipe
 from cairn.data.batch import Batch, collate
 from cairn.data.cursor import Cursor, share, take
-from cairn.metrics import Metric
 from cairn.plugins import CALLBACKS
 from cairn.training import checkpoint, finish
-from cairn.training.engine import StepResult
 from cairn.training.journal import Journal
 from cairn.training.memory import peak_memory_bytes
 from cairn.training.run import Run, build
@@ -36,27 +34,20 @@ def run(recipe: Recipe, train: Path, validation: Sequence[Path], session: Sessio
     callbacks = [CALLBACKS.load(name)() for name in CALLBACKS.names()]
     for callback in callbacks:
         callback.start(parts)
+    settings = recipe.training
     with Journal(parts, resumed_at=done) as journal:
         for step in range(done + 1, parts.total_steps + 1):
-            torch.manual_seed(_step_seed(recipe.training.seed, step, session.rank))
             batches, cursor = _next_batches(parts, cursor)
-            started = time.monotonic()
-            result = parts.engine.step(
-                batches, parts.stage, rate_factor=parts.schedule.factor(step - 1, parts.total_steps)
-            )
-            figures = _figures(parts, result, batches, time.monotonic() - started)
-            extra: dict[str, float] = {}
-            for callback in callbacks:
-                extra |= callback.after_step(parts, step)
+            figures = _step(parts, step, batches)
+            seen = {name: x for callback in callbacks for name, x in callback.after_step(parts, step).items()}
             last = step == parts.total_steps
-            logged = last or bool(extra) or step % recipe.training.log_every == 0
+            logged = last or bool(seen) or _due(step, settings.log_every)
             if logged:
-                journal.write(step, figures | extra)
-            kept = None
-            if keeping := last or _due(step, recipe.training.checkpoint_every):
-                kept = checkpoint.save(parts, step, cursor)
-            if logged or keeping:
-                session.report({"step": step, **figures, **extra}, kept, name=checkpoint.checkpoint_name(step))
+                journal.write(step, figures | seen)
+            kept = last or _due(step, settings.checkpoint_every)
+            folder = checkpoint.save(parts, step, cursor) if kept else None
+            if logged or kept:
+                session.report({"step": step, **figures, **seen}, folder, name=checkpoint.checkpoint_name(step))
         finish.finish(parts, journal)
 
 
@@ -70,17 +61,20 @@ def _next_batches(parts: Run, cursor: Cursor) -> tuple[list[Batch], Cursor]:
     return [collate([parts.shards[i] for i in chunk], pad_token=pad) for chunk in chunks], cursor
 
 
-def _figures(parts: Run, result: StepResult, batches: Sequence[Batch], seconds: float) -> dict[str, float]:
-    """The step's metrics by name; tokens are real ones, padding is not counted."""
-    tokens = Metric(sum(int((batch.segments > 0).sum()) for batch in batches), 1)
-    counted = parts.engine.reduce({"tokens": tokens})["tokens"].total
+def _step(parts: Run, step: int, batches: Sequence[Batch]) -> dict[str, float]:
+    """One optimizer step and its own figures by name; tokens are real ones, padding is not counted."""
+    torch.manual_seed(_step_seed(parts.recipe.training.seed, step, parts.session.rank))
+    started = time.monotonic()
+    result = parts.engine.step(batches, parts.stage, rate_factor=parts.schedule.factor(step - 1, parts.total_steps))
+    seconds = time.monotonic() - started
+    tokens = parts.engine.total(sum(int((batch.segments > 0).sum()) for batch in batches))
     return {
         "loss": result.loss.value,
         **{name: metric.value for name, metric in result.metrics.items()},
         "grad_norm": result.grad_norm,
         "learning_rate": result.learning_rate,
-        "tokens": counted,
-        "tokens_per_second": counted / seconds,
+        "tokens": tokens,
+        "tokens_per_second": tokens / seconds,
         "step_seconds": seconds,
         "peak_memory_bytes": parts.engine.largest(peak_memory_bytes(parts.session.device)),
     }
@@ -92,4 +86,4 @@ def _due(step: int, every: int | None) -> bool:
 
 def _step_seed(seed: int, step: int, rank: int) -> int:
     """Dropout draws from this, so that a resumed step draws what the first attempt drew."""
-    return (seed * 1_000_003 + step) * 65_536 + rank
+    return ((seed * 1_000_003 + step) * 65_536 + rank) % 2**63

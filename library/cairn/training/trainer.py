@@ -80,7 +80,7 @@ def _trainer(
             storage_path=str(recipe.run_path),
             failure_config=ray.train.FailureConfig(max_failures=settings.max_failures),
             checkpoint_config=ray.train.CheckpointConfig(num_to_keep=settings.keep_checkpoints),
-            callbacks=[StopWhenFinal(), *callbacks],  # type: ignore[list-item] # annotated as Tune's callbacks
+            callbacks=[*callbacks, StopWhenFinal()],  # type: ignore[list-item] # annotated as Tune's callbacks
         ),
     )
 
