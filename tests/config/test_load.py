@@ -157,3 +157,8 @@ def test_paths_expand_the_data_home(cairn_home: Path) -> None:
 @pytest.mark.parametrize("path", RECIPES, ids=lambda path: path.stem)
 def test_every_recipe_in_the_repository_is_valid(path: Path) -> None:
     assert load(path).stage.name in ("sft", "pretrain")
+
+
+def test_an_unknown_format_is_a_problem_with_the_nearest_name() -> None:
+    with pytest.raises(RecipeError, match=r"data\.format.*\n.*did you mean 'sharegpt'"):
+        build({**VALUES, "data": {"train": ["a.jsonl"], "format": "shargpt"}})

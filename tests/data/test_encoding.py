@@ -120,6 +120,11 @@ def test_a_template_that_hides_the_answer_is_refused_and_not_guessed_at(template
     assert dropped.reason is DropReason.ANSWER_NOT_FOUND
 
 
+def test_a_conversation_that_begins_with_an_answer_is_dropped() -> None:
+    dropped = Encoder(TOKENIZER, 1000).conversation(talk(("assistant", "hi"), ("user", "a"), ("assistant", "b")))
+    assert dropped == Dropped(DropReason.ANSWER_NOT_FOUND, "the conversation begins with an answer")
+
+
 def called() -> Conversation:
     call = {"type": "function", "function": {"name": "add", "arguments": {"x": 1}}}
     tool = {"type": "function", "function": {"name": "add", "parameters": {}}}

@@ -10,11 +10,13 @@ from typing import Any
 import pytest
 import zstandard
 from tests.data.recipes import data_recipe
+from tests.tiny import build_tokenizer
 
 from cairn.config.home import token_cache
 from cairn.config.recipe import Recipe
 from cairn.data import chunks
 from cairn.data.pipeline import Prepared, prepare, prepare_local
+from cairn.data.plan import make_plan
 from cairn.data.shards import TokenShards
 from cairn.errors import DataError, ModelError, StorageError, UserError
 
@@ -120,8 +122,6 @@ def test_the_second_time_nothing_is_read(tmp_path: Path, tiny_path: Path, monkey
 
 @pytest.mark.unit
 def test_the_fingerprint_sees_content_settings_and_tokenizer(tmp_path: Path, tiny_path: Path) -> None:
-    from tests.tiny import build_tokenizer
-
     path = write_lines(tmp_path / "a.jsonl", [pile("one")])
     base = data_recipe(tiny_path, path)
     found = [prepare_local(base).train, prepare_local(data_recipe(tiny_path, path, sequence_length=32)).train]
@@ -135,7 +135,7 @@ def test_the_fingerprint_sees_content_settings_and_tokenizer(tmp_path: Path, tin
 
 def refusals(tmp_path: Path, tiny_path: Path) -> dict[str, tuple[Recipe, type[UserError], str]]:
     """name → recipe, error, what it says."""
-    truncated = documents(tmp_path / "cut.jsonl.zst", 2000)
+    truncated = documents(tmp_path / "cut.jsonl.zst", 6000)
     truncated.write_bytes(truncated.read_bytes()[:-100])
     wrong = write_lines(tmp_path / "wrong.jsonl", [{"prompt": "x"}])
     bad = write_lines(tmp_path / "bad.jsonl", [pile("x"), "{", "{"])
@@ -203,6 +203,7 @@ def test_errors_of_a_task_reach_the_driver_as_they_are(tmp_path: Path, tiny_path
     expected = refusals(tmp_path, tiny_path)
     for name in ("truncated", "too many bad"):
         recipe, kind, message = expected[name]
+        make_plan(recipe, build_tokenizer())
         with pytest.raises(kind) as caught:
             prepare(recipe)
         assert message in str(caught.value)

@@ -92,7 +92,6 @@ def test_the_whole_library_gives_thousands_of_examples_and_no_test_files() -> No
     assert 400 < len(files) < 1500
     assert not [name for name, _ in files if "/test/" in name or "site-packages" in name]
     group = module_group("textwrap.py", dict(files)["textwrap.py"])
-    assert group is not None
     wrap = next(e for e in group.examples if "def wrap(text, width" in e.signature)
     assert wrap.signature.startswith("# textwrap\ndef wrap(text, width=70, **kwargs):")
     assert wrap.docstring.startswith("Wrap a single paragraph of text")

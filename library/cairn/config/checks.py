@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from importlib import resources
 from typing import Any
 
 from cairn.errors import Problem, did_you_mean
@@ -42,6 +43,14 @@ def trackers_exist(training: Any) -> Iterator[Problem]:
             yield Problem("training.trackers", name, "there is no such tracker", did_you_mean(name, TRACKERS.names()))
 
 
+def format_exists(data: Any) -> Iterator[Problem]:
+    """The format is auto or a YAML file of `data/formats`, looked up by name so that no data code is imported."""
+    folder = resources.files("cairn.data.formats")
+    names = {"auto", *(file.name.removesuffix(".yaml") for file in folder.iterdir() if file.name.endswith(".yaml"))}
+    if data.format not in names:
+        yield Problem("data.format", data.format, "there is no such format", did_you_mean(data.format, names))
+
+
 def axes_are_whole(search: Any) -> Iterator[Problem]:
     """An axis has choices or both ends, and a log range is positive."""
     for key, axis in search.space.items():
@@ -59,5 +68,6 @@ RULES: tuple[tuple[tuple[str, ...], Callable[..., Iterator[Problem]]], ...] = (
     (("training",), batch_divides),
     (("training",), offload_needs_zero),
     (("training",), trackers_exist),
+    (("data",), format_exists),
     (("search",), axes_are_whole),
 )

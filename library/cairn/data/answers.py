@@ -82,6 +82,8 @@ class AnswerFinder:
         return [_span(messages[i], text[:limit], start, closing.strip()) for i, start, limit, closing in found]
 
     def _start(self, before: Sequence[dict[str, Any]], text: str) -> int:
+        if not before:
+            raise AnswerNotFound("the conversation begins with an answer")
         prompt = self.render(before, True) + self.header
         if not text.startswith(prompt):
             raise AnswerNotFound(f"the prompt before message {len(before)} is no prefix of the whole conversation")

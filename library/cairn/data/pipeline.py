@@ -8,10 +8,12 @@ under the data home, which every node must see.
 
 from __future__ import annotations
 
+import logging
 import pickle
 import shutil
 import uuid
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -125,9 +127,7 @@ def _over_ray(plan: Plan, folder: Path) -> Iterator[Done]:
 
     files = [{"reading": msgspec.json.encode(reading)} for reading in plan.readings]
     tokenizer = ray.put(plan.tokenizer)
-    context = DataContext.get_current()
-    bars, context.enable_progress_bars = context.enable_progress_bars, False
-    try:
+    with _quiet(DataContext.get_current()):
         chunks = ray.data.from_items(files, override_num_blocks=len(files)).map_batches(
             _read_task, batch_size=1, batch_format="pyarrow"
         )
@@ -138,8 +138,20 @@ def _over_ray(plan: Plan, folder: Path) -> Iterator[Done]:
             if row["error"]:
                 raise pickle.loads(row["error"])
             yield msgspec.json.decode(row["summary"], type=ChunkSummary), row["file_index"], row["bytes_read"]
+
+
+@contextmanager
+def _quiet(context: Any) -> Iterator[None]:
+    """Without Ray Data's own bars and plan: the caller shows progress in bytes."""
+    log = logging.getLogger("ray.data")
+    before = context.enable_progress_bars, log.level
+    context.enable_progress_bars = False
+    log.setLevel(logging.WARNING)
+    try:
+        yield
     finally:
-        context.enable_progress_bars = bars
+        context.enable_progress_bars = before[0]
+        log.setLevel(before[1])
 
 
 def _read_task(batch: Any) -> Iterator[Any]:

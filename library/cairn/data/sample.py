@@ -14,24 +14,14 @@ import platform
 import shutil
 import tempfile
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
 import msgspec
 import zstandard
 
-from cairn.data.stdlib_text import (
-    STAND_INS,
-    Example,
-    Group,
-    Piece,
-    arithmetic_groups,
-    character_groups,
-    library_files,
-    module_group,
-    topic_groups,
-)
+from cairn.data.stdlib_text import STAND_INS, Example, Group, Origin, Piece, origins
 
 BUILDER_VERSION = 1
 REPORT = "report.json"
@@ -82,7 +72,7 @@ def build_corpus(folder: Path, *, fraction: float = 1.0) -> SampleReport:
 
 
 def _build(folder: Path, identity: str, fraction: float) -> SampleReport:
-    splits = _split(_groups(), fraction)
+    splits = _split(fraction)
     pieces = _distinct_pieces(splits)
     examples = _distinct_examples(splits)
     (folder / "train").mkdir()
@@ -109,27 +99,17 @@ def _count(pieces: Iterable[Piece], measure: Any) -> dict[str, int]:
     return dict(sorted(counts.items()))
 
 
-def _groups() -> Iterator[Group]:
-    for name, path in library_files():
-        group = module_group(name, path)
-        if group is not None:
-            yield group
-    yield from topic_groups()
-    yield from character_groups()
-    yield from arithmetic_groups()
-
-
-def _split(groups: Iterable[Group], fraction: float) -> dict[str, list[Group]]:
+def _split(fraction: float) -> dict[str, list[Group]]:
     """Whole groups to splits, evenly within each kind, in an order that only their names decide."""
-    by_kind: dict[str, list[Group]] = defaultdict(list)
-    for group in groups:
-        by_kind[group.kind].append(group)
+    by_kind: dict[str, list[Origin]] = defaultdict(list)
+    for origin in origins():
+        by_kind[origin.kind].append(origin)
     splits: dict[str, list[Group]] = {split: [] for split in FILES}
     for kind in sorted(by_kind):
-        shuffled = sorted(by_kind[kind], key=lambda group: _digest(group.name))
-        for rank, group in enumerate(shuffled[: max(2 * HELD_OUT_EVERY, round(len(shuffled) * fraction))]):
+        shuffled = sorted(by_kind[kind], key=lambda origin: _digest(origin.name))
+        for rank, origin in enumerate(shuffled[: max(2 * HELD_OUT_EVERY, round(len(shuffled) * fraction))]):
             split = {0: "val", 1: "test"}.get(rank % HELD_OUT_EVERY, "train")
-            splits[split].append(group)
+            splits[split].append(origin.read())
     return splits
 
 

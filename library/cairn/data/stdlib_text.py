@@ -15,8 +15,9 @@ import random
 import re
 import unicodedata
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 STAND_INS = {
@@ -59,12 +60,27 @@ class Example:
 
 @dataclass(frozen=True)
 class Group:
-    """What must stay in one split. `kind` is how it was found, for an even split of every kind."""
+    """What must stay in one split."""
+
+    pieces: tuple[Piece, ...]
+    examples: tuple[Example, ...] = ()
+
+
+@dataclass(frozen=True)
+class Origin:
+    """A group not read yet. `kind` is where it is found, for an even split of every kind."""
 
     kind: str
     name: str
-    pieces: tuple[Piece, ...]
-    examples: tuple[Example, ...] = ()
+    read: Callable[[], Group]
+
+
+def origins() -> Iterator[Origin]:
+    """Everything there is, in a fixed order."""
+    yield from (Origin("module", name, partial(module_group, name, path)) for name, path in library_files())
+    yield from topic_origins()
+    yield from character_origins()
+    yield from (Origin("arithmetic", f"{page:06d}", partial(arithmetic_group, page)) for page in range(PAGES))
 
 
 def library_files() -> list[tuple[str, Path]]:
@@ -80,15 +96,15 @@ def library_files() -> list[tuple[str, Path]]:
     return sorted(found)
 
 
-def module_group(name: str, path: Path) -> Group | None:
-    """All pieces and examples of one module; None where it is no readable Python in UTF-8."""
+def module_group(name: str, path: Path) -> Group:
+    """All pieces and examples of one module; none where it is no readable Python in UTF-8."""
     try:
         source = path.read_bytes().decode("utf-8")
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             tree = ast.parse(source)
     except (UnicodeDecodeError, SyntaxError, ValueError):
-        return None
+        return Group(())
     module = name.removesuffix(".py").removesuffix("/__init__").replace("/", ".")
     examples = tuple(_examples(tree, module))
     pieces = [Piece("Github", source)] if source.strip() else []
@@ -99,7 +115,7 @@ def module_group(name: str, path: Path) -> Group | None:
     if len(remarks) >= SHORTEST_PROSE:
         pieces.append(Piece("HackerNews", f"{module}\n\n{remarks}\n"))
     pieces.extend(Piece("StackExchange", f"{example.signature}\n\n{example.docstring}\n") for example in examples)
-    return Group("module", name, tuple(pieces), examples)
+    return Group(tuple(pieces), examples)
 
 
 def _examples(tree: ast.Module, module: str) -> Iterator[Example]:
@@ -135,15 +151,15 @@ def _comments(source: str) -> Iterator[str]:
             yield "\n".join(lines).strip()
 
 
-def topic_groups() -> Iterator[Group]:
-    """The language reference, a group per topic."""
+def topic_origins() -> Iterator[Origin]:
+    """The language reference, topic by topic."""
     from pydoc_data.topics import topics
 
     for name in sorted(topics):
-        yield Group("topic", name, (Piece("Wikipedia (en)", topics[name]),))
+        yield Origin("topic", name, partial(Group, (Piece("Wikipedia (en)", topics[name]),)))
 
 
-def character_groups() -> Iterator[Group]:
+def character_origins() -> Iterator[Origin]:
     """Tables of named characters in the order of Unicode."""
     lines: list[str] = []
     for code in range(0x20, 0x20000):
@@ -152,16 +168,14 @@ def character_groups() -> Iterator[Group]:
         if name and not name.startswith(NAMED_RANGES):
             lines.append(f"{character} is {name.lower()} (U+{code:04X}, {unicodedata.category(character)})")
         if len(lines) == CHARACTERS_PER_TABLE:
-            yield Group("characters", f"{code:06x}", (Piece("EuroParl", "\n".join(lines) + "\n"),))
+            yield Origin("characters", f"{code:06x}", partial(Group, (Piece("EuroParl", "\n".join(lines) + "\n"),)))
             lines = []
 
 
-def arithmetic_groups() -> Iterator[Group]:
-    """Pages of questions and answers, each page from a seed of its own."""
-    for page in range(PAGES):
-        chance = random.Random(page)
-        text = "".join(_question(chance) for _ in range(QUESTIONS_PER_PAGE))
-        yield Group("arithmetic", f"{page:06d}", (Piece("DM Mathematics", text),))
+def arithmetic_group(page: int) -> Group:
+    """A page of questions and answers from a seed of its own."""
+    chance = random.Random(page)
+    return Group((Piece("DM Mathematics", "".join(_question(chance) for _ in range(QUESTIONS_PER_PAGE))),))
 
 
 def _question(chance: random.Random) -> str:
