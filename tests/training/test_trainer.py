@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import threading
 import time
@@ -79,6 +80,21 @@ def test_one_worker_has_the_same_losses(
     assert losses(run_local(alone)) == pytest.approx(losses(read_metrics(undisturbed[0].run_path)), rel=1e-5)
 
 
+@pytest.mark.usefixtures("group")
+def test_one_worker_takes_over_from_two(
+    undisturbed: tuple[Recipe, TrainingResult], tmp_path: Path, tiny_path: Path
+) -> None:
+    """The checkpoint of two workers under ZeRO 2 goes on in one under ZeRO 0."""
+    recipe, result = undisturbed
+    alone = recipe_for(tmp_path, tiny_path, "sft", data={"train": list(recipe.data.train)})
+    name = "step_00000015"
+    shutil.copytree(result.run_path / CHECKPOINTS / name, alone.run_path / CHECKPOINTS / name)
+    shutil.copy(result.run_path / METRICS, alone.run_path / METRICS)
+    lines = run_local(alone)
+    assert lines[:15] == read_metrics(result.run_path)[:15]
+    assert losses(lines) == pytest.approx(losses(read_metrics(result.run_path)), rel=1e-5)
+
+
 def test_killed_workers_leave_the_same_losses(
     undisturbed: tuple[Recipe, TrainingResult], tmp_path: Path, tiny_path: Path
 ) -> None:
@@ -126,24 +142,21 @@ def _is_train_worker(process: psutil.Process) -> bool:
         return False
 
 
-class CountExceptions(ray.train.UserCallback):
-    """Appends a line each time workers raised."""
-
-    def __init__(self, path: Path) -> None:
-        self.path = path
-
-    def after_exception(self, run_context: Any, worker_exceptions: dict[int, Exception]) -> None:
-        with self.path.open("a") as file:
-            file.write("raised\n")
-
-
 def test_an_error_of_the_users_is_final(tmp_path: Path) -> None:
     """A model with too few positions is found on the workers; it is not tried again."""
+
+    class CountExceptions(ray.train.UserCallback):
+        """Appends a line each time workers raised; runs in Ray's controller process."""
+
+        def after_exception(self, run_context: Any, worker_exceptions: dict[int, Exception]) -> None:
+            with count.open("a") as file:
+                file.write("raised\n")
+
+    count = tmp_path / "count"
     short = save_tiny(tmp_path / "short", max_position_embeddings=64)
     recipe = two_workers(tmp_path, short, max_failures=3)
-    count = tmp_path / "count"
     with pytest.raises(ModelError, match="96 tokens are more than the 64 positions"):
-        train(recipe, callbacks=[CountExceptions(count)])
+        train(recipe, callbacks=[CountExceptions()])
     assert count.read_text() == "raised\n"
     assert "64 positions" in read_state(recipe.run_path)["error"]
 

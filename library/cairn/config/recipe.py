@@ -196,7 +196,7 @@ PLUGIN_SECTIONS: dict[str, tuple[str, str | None]] = {
 """Section → the plugin family and the default choice."""
 
 UNPRINTED_TRAINING_KEYS = (
-    "workers", "micro_batch", "cpus_per_worker", "use_gpu", "log_every", "evaluate_every", "evaluate_documents",
+    "workers", "micro_batch", "zero_stage", "offload_optimizer", "gradient_checkpointing", "cpus_per_worker", "use_gpu", "log_every", "evaluate_every", "evaluate_documents",
     "checkpoint_every", "keep_checkpoints", "max_failures", "trackers",
 )  # fmt: skip
 """Keys that change how a run is carried out or watched, not what it computes: a run may be resumed with others."""

@@ -89,6 +89,8 @@ def _work(config: dict[str, Any]) -> None:
     """One worker, from the recipe to the last step."""
     device = ray.train.torch.get_device()
     os.environ.update(LOCAL_SIZE=os.environ["LOCAL_WORLD_SIZE"], DS_ACCELERATOR=device.type)
+    if device.index is not None:  # DeepSpeed takes its device from here, and Ray's need not be the local rank
+        os.environ["LOCAL_RANK"] = str(device.index)
     from cairn.training.loop import run
 
     recipe = build(config["recipe"], where="the recipe sent to the worker")
