@@ -19,6 +19,7 @@ from cairn.training.folder import ADAPTER, RECIPE, claim
 from cairn.training.interface import VARIABLES, bind_to, interface_of
 from cairn.training.memory import peak_memory_bytes
 from cairn.training.progress import figures, watched
+from cairn.training.run import total_steps
 from cairn.training.state import FINISHED, RUNNING, read_state, write_state
 
 pytestmark = pytest.mark.unit
@@ -46,6 +47,12 @@ def test_a_folder_belongs_to_one_recipe(recipe: Recipe) -> None:
     with pytest.raises(UserError, match=r"changed: adapter\.rank, training\.steps") as refused:
         claim(changed)
     assert "storage.run" in refused.value.next_step
+
+
+def test_steps_come_from_steps_or_epochs(recipe: Recipe) -> None:
+    assert total_steps(recipe, 1000) == 10
+    by_epochs = build({**recipe.plain(), "training": {"epochs": 2.5, "global_batch": 8}})
+    assert total_steps(by_epochs, 100) == 32
 
 
 def test_a_finished_run_is_returned_as_it_is(recipe: Recipe) -> None:

@@ -47,7 +47,7 @@ def claim(recipe: Recipe) -> TrainingResult | None:
         if state.get("status") == FINISHED and (folder / ADAPTER).is_dir():
             return result_of(recipe)
         replace_text(folder / RECIPE, json.dumps(recipe.plain(), indent=1))
-        write_state(folder, STARTING, fingerprint=fingerprint)
+        write_state(folder, STARTING, fingerprint=fingerprint, error=None)
     except OSError as error:
         raise StorageError(
             f"the run's folder cannot be written ({error.strerror})",

@@ -27,9 +27,10 @@ class Journal:
 
     def write(self, step: int, figures: Mapping[str, float]) -> None:
         """One step's figures; one that is not a number is kept as null."""
-        self.latest = {name: value if math.isfinite(value) else None for name, value in figures.items()}
+        finite = {name: value if math.isfinite(value) else None for name, value in figures.items()}
         for tracker in self.trackers:
-            tracker.write(step, self.latest)
+            tracker.write(step, finite)
+        self.latest |= finite
         self._state(step)
 
     def _state(self, step: int) -> None:

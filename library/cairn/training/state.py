@@ -1,7 +1,7 @@
 """`state.json` of a run folder: where the run stands, for whoever watches it (progress bar, dashboard, a second start).
 
-Keys: `status`, `fingerprint` of the recipe, `step` (the last one logged), `steps` in all, `metrics` of the last
-logged step, `updated` (Unix seconds), and, where there are, `error` and `published`.
+Keys: `status`, `fingerprint` of the recipe, `step` (the last one logged), `steps` in all, `metrics` (the newest value
+of each), `updated` (Unix seconds), and, where there are, `error` and `published`.
 """
 
 from __future__ import annotations
