@@ -73,8 +73,9 @@ def serve_applications(
     require_free_port(host, port)
     options: dict[str, Any] = {"host": host, "port": port, "request_timeout_s": REQUEST_TIMEOUT_S}
     serve.start(proxy_location="HeadOnly", http_options=options)
-    for name, (application_, prefix) in wanted.items():
-        serve.run(application_, name=name, route_prefix=prefix)
+    serve.run_many(
+        [serve.RunTarget(target, name=name, route_prefix=prefix) for name, (target, prefix) in wanted.items()]
+    )
     url = f"http://{host}:{port}"
     return Serving(url, {name: f"{url}{'' if prefix == '/' else prefix}" for name, (_, prefix) in wanted.items()})
 

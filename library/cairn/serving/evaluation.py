@@ -2,9 +2,10 @@
 
 The same windows and sums as `cairn evaluate`. One engine thread owns the model; a request is scored some documents
 at a time, so requests take turns, and one whose client has left stops at the next turn.
-"""
 
-from __future__ import annotations
+Serve pickles the routes by value where the class is decorated: what they use is defined above the class, and their
+annotations are real objects, not strings (no `from __future__ import annotations` here).
+"""
 
 import asyncio
 from collections.abc import Iterator
@@ -51,6 +52,49 @@ class EvaluationBody(Strict):
     limit: int | None = Field(None, ge=1)
     subsets: tuple[str, ...] = ()
     per_document: bool = False
+
+
+def report(scores: list[DocumentScore], *, label: str, window: int, per_document: bool) -> dict[str, Any]:
+    """The body of the answer: the four aggregates, the sums, the settings, on wish every document."""
+    figures, sums = aggregate(scores), totals(scores)
+    answer = {
+        "object": "bits_per_byte",
+        "model": label,
+        "bits_per_byte": {
+            "micro": figures.micro,
+            "pile_weighted": figures.pile_weighted,
+            "macro": figures.macro,
+            "per_subset": figures.per_subset,
+        },
+        "nats": sums.nats,
+        "bytes": sums.bytes,
+        "tokens": sums.tokens,
+        "documents": sums.documents,
+        "settings": {"window": window},
+    }
+    return {**answer, "scores": [asdict(score) for score in scores]} if per_document else answer
+
+
+def limited(documents: Iterator[Document], *, most: int) -> Iterator[Document]:
+    """The documents, and an error rather than a silent cut when there are more than `most`."""
+    for number, document in enumerate(documents, start=1):
+        if number > most:
+            raise UserError(
+                f"more than {most} documents in one request", where="limit", next_step=f"set limit to at most {most}"
+            )
+        yield document
+
+
+def _hold(generator: Generator, adapter_id: str | None, weights: Any) -> Resident | None:
+    if adapter_id is not None and not make_resident(generator, adapter_id, weights):
+        return None
+    return generator.adapters.acquire(adapter_id)
+
+
+def _turn(generator: Generator, resident: Resident, pending: Iterator[DocumentScore]) -> list[DocumentScore]:
+    """The next few documents, with the adapter on."""
+    with generator.adapters.routing.using([resident.slot], rank=resident.rank, device=generator.device):
+        return list(islice(pending, DOCUMENTS_PER_TURN))
 
 
 @serve.deployment(name="Evaluation", max_ongoing_requests=MOST_ONGOING)
@@ -131,46 +175,3 @@ class Evaluation:
             if await request.is_disconnected():
                 raise UserError("the client has left")
         return found
-
-
-def report(scores: list[DocumentScore], *, label: str, window: int, per_document: bool) -> dict[str, Any]:
-    """The body of the answer: the four aggregates, the sums, the settings, on wish every document."""
-    figures, sums = aggregate(scores), totals(scores)
-    answer = {
-        "object": "bits_per_byte",
-        "model": label,
-        "bits_per_byte": {
-            "micro": figures.micro,
-            "pile_weighted": figures.pile_weighted,
-            "macro": figures.macro,
-            "per_subset": figures.per_subset,
-        },
-        "nats": sums.nats,
-        "bytes": sums.bytes,
-        "tokens": sums.tokens,
-        "documents": sums.documents,
-        "settings": {"window": window},
-    }
-    return {**answer, "scores": [asdict(score) for score in scores]} if per_document else answer
-
-
-def limited(documents: Iterator[Document], *, most: int) -> Iterator[Document]:
-    """The documents, and an error rather than a silent cut when there are more than `most`."""
-    for number, document in enumerate(documents, start=1):
-        if number > most:
-            raise UserError(
-                f"more than {most} documents in one request", where="limit", next_step=f"set limit to at most {most}"
-            )
-        yield document
-
-
-def _hold(generator: Generator, adapter_id: str | None, weights: Any) -> Resident | None:
-    if adapter_id is not None and not make_resident(generator, adapter_id, weights):
-        return None
-    return generator.adapters.acquire(adapter_id)
-
-
-def _turn(generator: Generator, resident: Resident, pending: Iterator[DocumentScore]) -> list[DocumentScore]:
-    """The next few documents, with the adapter on."""
-    with generator.adapters.routing.using([resident.slot], rank=resident.rank, device=generator.device):
-        return list(islice(pending, DOCUMENTS_PER_TURN))

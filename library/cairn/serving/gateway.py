@@ -2,9 +2,10 @@
 
 It reads `model` from the body and passes the call on; an answer streams back as server-sent events or is collected.
 A client that leaves cancels its calls in the replicas.
-"""
 
-from __future__ import annotations
+Serve pickles the routes by value where the class is decorated: what they use is defined above the class, and their
+annotations are real objects, not strings (no `from __future__ import annotations` here).
+"""
 
 from collections.abc import AsyncIterator, Sequence
 from typing import Any
@@ -30,6 +31,24 @@ from cairn.serving.streams import Streams
 from cairn.serving.web import add_error_shapes, read_json
 
 app = add_error_shapes(FastAPI(title="Cairn inference", docs_url=None, redoc_url=None, openapi_url=None))
+
+
+def _sampling(body: SamplingBody) -> dict[str, Any]:
+    return {"temperature": body.temperature, "top_p": body.top_p, "top_k": body.top_k, "stop": body.stops}
+
+
+def _seed(seed: int | None, copy: int) -> int | None:
+    """Copies of one prompt differ, and each is repeatable."""
+    return None if seed is None else seed + copy
+
+
+def _prompt(prompt: str | list[int]) -> dict[str, Any]:
+    return {"text": prompt} if isinstance(prompt, str) else {"tokens": tuple(prompt)}
+
+
+def _raise(refusal: Refusal | None) -> None:
+    if refusal is not None:
+        raise RefusedError(refusal)
 
 
 @serve.deployment(name="Gateway", max_ongoing_requests=MOST_ONGOING, ray_actor_options={"num_cpus": 0})
@@ -119,21 +138,3 @@ class Gateway:
         include_usage = body.stream_options is not None and body.stream_options.include_usage
         events: AsyncIterator[str] = sse(streams, copies=body.n, chat=chat, include_usage=include_usage)
         return StreamingResponse(events, media_type="text/event-stream", headers={"Cache-Control": "no-cache"})
-
-
-def _sampling(body: SamplingBody) -> dict[str, Any]:
-    return {"temperature": body.temperature, "top_p": body.top_p, "top_k": body.top_k, "stop": body.stops}
-
-
-def _seed(seed: int | None, copy: int) -> int | None:
-    """Copies of one prompt differ, and each is repeatable."""
-    return None if seed is None else seed + copy
-
-
-def _prompt(prompt: str | list[int]) -> dict[str, Any]:
-    return {"text": prompt} if isinstance(prompt, str) else {"tokens": tuple(prompt)}
-
-
-def _raise(refusal: Refusal | None) -> None:
-    if refusal is not None:
-        raise RefusedError(refusal)
