@@ -13,7 +13,7 @@ from typing import Any
 
 import torch
 
-from cairn.adapters.peft_config import CONFIG_FILE, expected_rank, read_config, scaling
+from cairn.adapters.peft_config import CONFIG_FILE, expected_rank, has_sound_ranks, read_config, scaling
 from cairn.errors import AdapterError
 
 WEIGHTS_FILE = "adapter_model.safetensors"
@@ -57,7 +57,7 @@ def read_lora(folder: str | Path, base_config: Any = None, *, max_rank: int = MA
         raise _refused(folder, ["there is no such directory"])
     problems = list(_file_problems(folder))
     config = read_config(folder, problems) if not problems else None
-    if problems or config is None:
+    if config is None:
         raise _refused(folder, problems)
     layers = _read_layers(folder / WEIGHTS_FILE, problems)
     problems.extend(_rank_problems(layers, config, max_rank))
@@ -178,8 +178,7 @@ def _rank_problems(
     layers: Mapping[str, tuple[torch.Tensor, torch.Tensor]], config: Mapping[str, Any], max_rank: int
 ) -> Iterator[str]:
     for path, (a, _) in layers.items():
-        wanted = expected_rank(config, path)
-        if a.shape[0] != wanted:
-            yield f"{path} has rank {a.shape[0]}, the config says {wanted}"
+        if has_sound_ranks(config) and a.shape[0] != expected_rank(config, path):
+            yield f"{path} has rank {a.shape[0]}, the config says {expected_rank(config, path)}"
         if a.shape[0] > max_rank:
             yield f"{path} has rank {a.shape[0]}, at most {max_rank} is allowed"

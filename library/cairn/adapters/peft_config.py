@@ -56,6 +56,11 @@ def expected_rank(config: Mapping[str, Any], path: str) -> int:
     return int(_by_pattern(config.get("rank_pattern"), path, config["r"]))
 
 
+def has_sound_ranks(config: Mapping[str, Any]) -> bool:
+    """Whether `expected_rank` can be asked: a rank, and a pattern of ranks or none."""
+    return _is_rank(config.get("r")) and not any(_pattern_problems("", config.get("rank_pattern"), _is_rank))
+
+
 def scaling(config: Mapping[str, Any], path: str) -> float:
     """alpha / rank, or alpha / √rank under rsLoRA, of the module at `path`."""
     rank = expected_rank(config, path)

@@ -6,7 +6,6 @@ last bit whenever a busy machine made the measurement come out differently. Cost
 
 from __future__ import annotations
 
-import functools
 import hashlib
 import json
 import os
@@ -15,6 +14,7 @@ import tempfile
 import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
+from functools import cache, partial
 from pathlib import Path
 
 import torch
@@ -65,7 +65,7 @@ def product(x: torch.Tensor, packed: torch.Tensor, bias: torch.Tensor | None) ->
     return y.to(x.dtype)
 
 
-@functools.cache
+@cache
 def measure_pays(inputs: int, outputs: int, dtype: torch.dtype, *, training: bool) -> Pays:
     """The verdict for weights [outputs, inputs], from the data home or measured now and put there."""
     key = f"{VERDICT_FORMAT} {_machine()} {torch.__version__} {torch.get_num_threads()} {outputs}x{inputs} {dtype}"
@@ -83,14 +83,14 @@ def _measure(inputs: int, outputs: int, dtype: torch.dtype, *, training: bool) -
     faster = {}
     for name, rows in MEASURED_ROWS.items():
         x = torch.ones(rows, inputs, dtype=dtype)
-        faster[name] = _is_faster(lambda x=x: product(x, packed, None), lambda x=x: F.linear(x, weight))
+        faster[name] = _is_faster(partial(product, x, packed, None), partial(F.linear, x, weight))
     backward = training and faster["many_rows"]
     if backward:
         turned, gradient = (
             reorder(weight.t().contiguous()),
             torch.ones(MEASURED_ROWS["many_rows"], outputs, dtype=dtype),
         )
-        backward = _is_faster(lambda: product(gradient, turned, None), lambda: gradient @ weight)
+        backward = _is_faster(partial(product, gradient, turned, None), partial(torch.matmul, gradient, weight))
     return Pays(**faster, training=backward)
 
 
