@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import json
+import resource
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -22,12 +22,18 @@ VERBS = (
 )  # fmt: skip
 
 
+def _child_seconds() -> float:
+    """CPU seconds of finished children: what a busy machine does not stretch."""
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
+
+
 def test_help_answers_in_under_a_second_and_lists_every_verb() -> None:
     seconds = []
     for _ in range(3):
-        begin = time.perf_counter()
+        begin = _child_seconds()
         done = subprocess.run([sys.executable, "-m", "cairn", "--help"], capture_output=True, text=True, check=True)
-        seconds.append(time.perf_counter() - begin)
+        seconds.append(_child_seconds() - begin)
     assert not [verb for verb in VERBS if verb not in done.stdout]
     assert min(seconds) < 1.0, seconds
 

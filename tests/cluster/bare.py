@@ -77,11 +77,18 @@ def ray_head(python: Path, *, num_cpus: int, **variables: str) -> Iterator[Head]
         _wait_for_jobs(head.jobs_address, process, folder / "start.log")
         yield head
     finally:
-        process.terminate()
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            process.wait(timeout=30)
-        process.kill()
+        _end(process)
         shutil.rmtree(folder, ignore_errors=True)
+
+
+def _end(process: subprocess.Popen[bytes]) -> None:
+    """Kill the head with everything it started; a polite stop takes half a minute."""
+    import psutil
+
+    for child in [*psutil.Process(process.pid).children(recursive=True), process]:
+        with contextlib.suppress(psutil.NoSuchProcess):
+            child.kill()
+    process.wait(timeout=30)
 
 
 def _wait_for_jobs(address: str, process: subprocess.Popen[bytes], log: Path) -> None:

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
 from pathlib import Path
 from typing import Any
 
 import pytest
 import zstandard
+from tests.tiny import build_model
 
 from cairn.cluster.evaluation import EvaluationJob, evaluate
 from cairn.data.documents import read_documents
-from cairn.errors import AdapterError, CairnError, DataError, ModelError, UserError
+from cairn.errors import AdapterError, DataError, ModelError, UserError
 from cairn.evaluation.bits_per_byte import bits_per_byte, score_documents
 from cairn.evaluation.subject import Subject
 
@@ -78,17 +81,51 @@ class TestOnRay:
         assert caught.value.exit_code == 2
         assert list((tmp_path / "out").iterdir()) == []
 
-    def test_a_broken_model_is_an_error(self, files: tuple[Path, Path], tmp_path: Path) -> None:
+    def test_what_a_worker_refuses_is_said_in_words(
+        self, tiny_path: Path, files: tuple[Path, Path], tmp_path: Path
+    ) -> None:
         import torch
-        from tests.tiny import build_model, build_tokenizer
+        from peft import LoraConfig, get_peft_model
 
-        model = build_model()
-        with torch.no_grad():
-            model.model.norm.weight.fill_(float("nan"))
-        model.save_pretrained(tmp_path)
-        build_tokenizer().save_pretrained(tmp_path)
-        with pytest.raises(CairnError, match="the model is broken"):
-            evaluate(self.job(tmp_path, files, limit=3))
+        torch.manual_seed(0)
+        other = build_model(hidden_size=32)
+        get_peft_model(other, LoraConfig(r=2, target_modules=["q_proj"])).save_pretrained(tmp_path)
+        with pytest.raises(AdapterError) as caught:
+            evaluate(self.job(tiny_path, files, adapter=str(tmp_path)))
+        assert type(caught.value) is AdapterError
+        assert caught.value.next_step
+
+
+@pytest.mark.cluster
+@pytest.mark.usefixtures("ray_cluster")
+def test_a_killed_worker_costs_nothing_and_counts_nothing_twice(tiny_path: Path, tmp_path: Path) -> None:
+    book = "So we beat on, boats against the current. " * 4000
+    path = write_documents(
+        tmp_path / "a.jsonl.zst", [("short", "Github"), (book, "Books3"), *[("x" * 5000, "ArXiv")] * 9]
+    )
+    killed: list[int] = []
+
+    def kill_once(documents: int, tokens: int) -> None:
+        if not killed:
+            killed.extend(scoring_processes())
+            for pid in killed:
+                os.kill(pid, signal.SIGKILL)
+
+    job = EvaluationJob(model=str(tiny_path), data=(str(path),), window=WINDOW, workers=1)
+    report = evaluate(job, on_progress=kill_once)
+    assert len(killed) == 1
+    subject = Subject(str(tiny_path))
+    documents = read_documents([path])
+    expected = list(score_documents(subject.load(), subject.load_tokenizer(), documents, window=WINDOW))
+    assert [(s.line, s.tokens) for s in report.scores] == [(s.line, s.tokens) for s in expected]
+    assert [s.nats for s in report.scores] == pytest.approx([s.nats for s in expected], rel=1e-5)
+
+
+def scoring_processes() -> list[int]:
+    """Processes of this machine that are scoring actors of this session's Ray: descendants of this one."""
+    import psutil
+
+    return [child.pid for child in psutil.Process().children(recursive=True) if "(Score)" in " ".join(child.cmdline())]
 
 
 @pytest.mark.unit
