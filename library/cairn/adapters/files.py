@@ -15,6 +15,7 @@ import torch
 
 from cairn.adapters.peft_config import CONFIG_FILE, expected_rank, has_sound_ranks, read_config, scaling
 from cairn.errors import AdapterError
+from cairn.models.save import share_weights
 
 WEIGHTS_FILE = "adapter_model.safetensors"
 MAX_WEIGHTS_BYTES = 2 << 30
@@ -41,8 +42,7 @@ class LoraWeights:
 def save_peft(model: Any, folder: str | Path) -> None:
     """Write the adapter of a PEFT model to `folder`: config and safetensors, without embeddings or a model card."""
     model.save_pretrained(str(folder), safe_serialization=True, save_embedding_layers=False)
-    for name in (WEIGHTS_FILE, CONFIG_FILE):
-        (Path(folder) / name).chmod(0o644)
+    share_weights(folder)
     (Path(folder) / "README.md").unlink(missing_ok=True)
 
 

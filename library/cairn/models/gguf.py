@@ -13,6 +13,7 @@ from typing import Any
 import torch
 
 from cairn.errors import ModelError
+from cairn.models.save import save_model
 
 DIGITS_APART = ("smollm", "starcoder", "refact", "command-r", "codeshell")
 """Values of `tokenizer.ggml.pre` that split off single digits before GPT-2's rule (llama.cpp, llama-vocab.cpp)."""
@@ -22,7 +23,9 @@ QUANTISER_MARKS = ("hf_quantizer", "quantization_method", "quantization_config")
 def gguf_model(path: Path, *, dtype: torch.dtype, attention: str = "auto") -> Any:
     """The dequantised model of a GGUF file, free of the quantiser's marks, in evaluation mode. Raises ModelError."""
     from transformers import AutoModelForCausalLM
+    from transformers.utils import logging
 
+    logging.disable_progress_bar()
     options = {} if attention == "auto" else {"attn_implementation": attention}
     try:
         model = AutoModelForCausalLM.from_pretrained(path.parent, gguf_file=path.name, dtype=dtype, **options)
@@ -56,7 +59,7 @@ def write_directory(path: Path, folder: Path) -> None:
     model.generation_config.eos_token_id = tokenizer.eos_token_id
     model.generation_config.pad_token_id = tokenizer.pad_token_id
     folder.mkdir(parents=True, exist_ok=True)
-    model.save_pretrained(folder)
+    save_model(model, folder)
     tokenizer.save_pretrained(folder)
 
 

@@ -7,6 +7,7 @@ where transformers would fill it with random numbers. Cost: the weights once, me
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -73,9 +74,10 @@ def load_model(
     trust_remote_code: bool = False,
     device: Any = "cpu",
 ) -> Any:
-    """The causal language model at `path` (directory, hub name or GGUF file) in evaluation mode on `device`.
+    """The causal language model at `path` (directory, hub name or GGUF file) on `device`, frozen, in evaluation mode.
 
-    precision: "fp32" or "bf16". attention: "auto" lets transformers choose. Raises ModelError.
+    precision: "fp32" or "bf16". attention: "auto" lets transformers choose. What an adapter method's `attach` makes
+    trainable is trained. Raises ModelError.
     """
     from transformers import AutoModelForCausalLM
     from transformers.utils import logging
@@ -85,7 +87,7 @@ def load_model(
     if found.is_file():
         from cairn.models.gguf import gguf_model
 
-        return gguf_model(found, dtype=DTYPES[precision], attention=attention).to(device)
+        return gguf_model(found, dtype=DTYPES[precision], attention=attention).requires_grad_(False).to(device)
     load_config(found, trust_remote_code=trust_remote_code)
     _check_weights(found)
     options = {} if attention == "auto" else {"attn_implementation": attention}
@@ -102,7 +104,7 @@ def load_model(
         raise _unusable("the model cannot be loaded", path, error) from error
     model, report = loaded
     _refuse_gaps(report, path)
-    return model.eval().to(device)
+    return model.eval().requires_grad_(False).to(device)
 
 
 def position_limit(config: Any) -> int | None:
@@ -180,7 +182,7 @@ def _unusable(what: str, path: str | Path, error: Exception) -> ModelError:
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     reason = lines[0][:300] if lines else type(error).__name__
     remote = "set model.trust_remote_code=true if you trust its code" if "trust_remote_code" in str(error) else ""
-    kernels = "set model.attention=auto" if "attn_implementation" in str(error) or "flash_attn" in str(error) else ""
+    kernels = "set model.attention=auto" if re.search(r"attn_implementation|flash.?att", str(error), re.I) else ""
     return ModelError(
         f"{what}: {reason}", where=str(path), next_step=remote or kernels or "check that the download is complete"
     )

@@ -7,6 +7,7 @@ from typing import Any
 
 from cairn.adapters.method import Method
 from cairn.config.section import Section
+from cairn.models.save import save_model
 
 
 class Full(Method):
@@ -21,4 +22,4 @@ class Full(Method):
 
     def save(self, model: Any, folder: Path) -> None:
         """A model directory in safetensors; the tokenizer is the caller's to add."""
-        model.save_pretrained(folder)
+        save_model(model, folder)
