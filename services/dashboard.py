@@ -1,9 +1,8 @@
 """The dashboard: runs, searches and adapters of a storage path, as one page.
 
 `serve run services.dashboard:build storage=/data/cairn`, or an application of `services/serve.yaml`.
+Serve fills `Arguments` from the annotation of `build`, which therefore must not be a string.
 """
-
-from __future__ import annotations
 
 from pydantic import BaseModel, ConfigDict, Field
 from ray.serve import Application

@@ -38,7 +38,6 @@ def free_port() -> int:
 def publish(storage: Path, tiny: Path, folders: dict[str, Path]) -> None:
     """support@1, support@2 (alias prod → 1) and legal@1, made for the tiny base."""
     from cairn.models.identity import base_sha256, tokenizer_sha256
-
     from cairn.models.load import load_tokenizer
     from cairn.store.card import Base, Facts
     from cairn.store.store import Store

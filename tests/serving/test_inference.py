@@ -301,10 +301,11 @@ def test_a_key_is_asked_for_when_one_is_set(service: Service) -> None:
     """A second gateway with a key, before the same replica."""
     from ray import serve
 
-    from cairn.serving.gateway import Gateway
+    from cairn.serving.deploy import gateway_application
 
     replica = serve.get_deployment_handle("Replica", "inference")
-    serve.run(Gateway.bind(replica, "s3cret", "tiny"), name="locked", route_prefix="/locked")
+    locked = gateway_application(replica, key="s3cret", base_name="tiny")
+    serve.run(locked, name="locked", route_prefix="/locked")
     try:
         good = openai.OpenAI(base_url=f"{service.url}/locked/v1", api_key="s3cret", max_retries=0)
         assert next(model.id for model in good.models.list()) == "tiny"

@@ -31,7 +31,7 @@ MOST_POSITIONS = 2048
 
 
 class Generator:
-    """Continuous batching over `model` (eval mode, frozen; its linears are replaced in place).
+    """Continuous batching over `model`, which is frozen, in evaluation mode, and changed in place: its linears.
 
     `max_length` is the window in tokens, prompt and answer; by default the model's own limit, at most 2048.
     """
@@ -49,7 +49,7 @@ class Generator:
     ) -> None:
         self.model, self.tokenizer = model, tokenizer
         self.kinds, self.window = layer_kinds(model), window_of(model)
-        use_frozen_linears(model, training=False)
+        use_frozen_linears(model.eval().requires_grad_(False), training=False)
         self.adapters = ResidentAdapters(model, slots=adapter_slots, max_rank=max_rank)
         self.max_running, self.prefill_tokens = max_running, prefill_tokens
         limit = position_limit(model.config)

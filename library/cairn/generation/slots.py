@@ -125,7 +125,7 @@ def features(module: nn.Module) -> tuple[int, int]:
     if hasattr(module, "in_features") and hasattr(module, "out_features"):
         return int(module.in_features), int(module.out_features)  # type: ignore[arg-type]
     if type(module).__name__ == "Conv1D":
-        rows, columns = module.weight.shape  # type: ignore[misc, union-attr]
+        rows, columns = module.weight.shape  # type: ignore[misc]
         return int(rows), int(columns)
     raise AdapterError(
         f"a {type(module).__name__} cannot carry an adapter here", next_step="train with targets that are linear layers"

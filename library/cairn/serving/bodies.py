@@ -79,7 +79,7 @@ class CompletionBody(SamplingBody):
         if isinstance(self.prompt, str):
             return [self.prompt]
         if self.prompt and isinstance(self.prompt[0], int):
-            return [self.prompt]  # type: ignore[list-item]
+            return [self.prompt]
         return list(self.prompt)  # type: ignore[arg-type]
 
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ray import serve
-from ray.serve import Application
+from ray.serve import Application, Deployment
 
 from cairn.errors import UserError
 from cairn.serving.evaluation import Evaluation
@@ -21,6 +21,8 @@ from cairn.serving.settings import EvaluationSettings, InferenceSettings
 EVALUATION_PREFIX = "/v1/bits-per-byte"
 DASHBOARD_PREFIX = "/dashboard"
 REQUEST_TIMEOUT_S = 600.0
+MOST_ONGOING = 1000
+"""Requests that Serve lets into a replica at once; the engine queues, Serve's own default of 5 would starve it."""
 
 
 @dataclass(frozen=True)
@@ -37,13 +39,18 @@ class Serving:
 
 def inference_application(settings: InferenceSettings) -> Application:
     """Gateway and replicas."""
-    replica = Replica.options(num_replicas=settings.replicas, ray_actor_options=settings.actor_options)
-    return Gateway.bind(replica.bind(settings), settings.api_key, settings.base_name)
+    replica = _deployed(Replica, "Replica", settings.actor_options, replicas=settings.replicas)
+    return gateway_application(replica.bind(settings), key=settings.api_key, base_name=settings.base_name)
+
+
+def gateway_application(replica: Any, *, key: str | None, base_name: str) -> Application:
+    """A gateway before replicas: their application, or the handle of one that runs."""
+    return _deployed(Gateway, "Gateway", {"num_cpus": 0}).bind(replica, key, base_name)
 
 
 def evaluation_application(settings: EvaluationSettings) -> Application:
     """Replicas that score."""
-    return Evaluation.options(num_replicas=settings.replicas, ray_actor_options=settings.actor_options).bind(settings)
+    return _deployed(Evaluation, "Evaluation", settings.actor_options, replicas=settings.replicas).bind(settings)
 
 
 def serve_applications(
@@ -78,6 +85,13 @@ def serve_applications(
     )
     url = f"http://{host}:{port}"
     return Serving(url, {name: f"{url}{'' if prefix == '/' else prefix}" for name, (_, prefix) in wanted.items()})
+
+
+def _deployed(actor: type, name: str, options: dict[str, Any], *, replicas: int = 1) -> Deployment:
+    deployment: Deployment = serve.deployment(
+        name=name, num_replicas=replicas, max_ongoing_requests=MOST_ONGOING, ray_actor_options=options
+    )(actor)
+    return deployment
 
 
 def require_free_port(host: str, port: int) -> None:

@@ -31,7 +31,6 @@ from cairn.serving.bodies import Strict, parse_body
 from cairn.serving.catalogue import BASE_ALIAS
 from cairn.serving.engine import Engine, make_resident
 from cairn.serving.refusal import RefusedError, bad_request, refusal_of
-from cairn.serving.replica import MOST_ONGOING
 from cairn.serving.settings import EvaluationSettings
 from cairn.serving.web import ExactPrefix, add_error_shapes, read_json
 
@@ -97,7 +96,6 @@ def _turn(generator: Generator, resident: Resident, pending: Iterator[DocumentSc
         return list(islice(pending, DOCUMENTS_PER_TURN))
 
 
-@serve.deployment(name="Evaluation", max_ongoing_requests=MOST_ONGOING)
 @serve.ingress(app)
 class Evaluation:
     """Serve's actor around an Engine that only scores."""
@@ -106,6 +104,7 @@ class Evaluation:
         self.settings = settings
         self.key = api_key(settings.api_key)
         base = load_base(settings)
+        require_positions(base.model.config, settings.window, where="args.window")
         self.tokenizer, self.catalogue = base.tokenizer, base.catalogue
         slots, rank = settings.adapter_slots, settings.max_rank
         self.engine = Engine(Generator(base.model, base.tokenizer, adapter_slots=slots, max_rank=rank, max_running=1))

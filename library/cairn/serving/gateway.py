@@ -26,7 +26,7 @@ from cairn.serving.bodies import (
 )
 from cairn.serving.conversation import collect, sse
 from cairn.serving.refusal import Refusal, RefusedError, bad_request
-from cairn.serving.replica import MOST_ONGOING, Call
+from cairn.serving.replica import Call
 from cairn.serving.streams import Streams
 from cairn.serving.web import add_error_shapes, read_json
 
@@ -51,7 +51,6 @@ def _raise(refusal: Refusal | None) -> None:
         raise RefusedError(refusal)
 
 
-@serve.deployment(name="Gateway", max_ongoing_requests=MOST_ONGOING, ray_actor_options={"num_cpus": 0})
 @serve.ingress(app)
 class Gateway:
     """`replica` is the handle of the deployment that holds the model."""

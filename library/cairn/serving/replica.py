@@ -11,8 +11,6 @@ from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from typing import Any
 
-from ray import serve
-
 from cairn.errors import CairnError, UserError
 from cairn.generation.generator import Generator
 from cairn.generation.request import Event, Request
@@ -22,9 +20,6 @@ from cairn.serving.catalogue import Served
 from cairn.serving.engine import Engine, make_resident
 from cairn.serving.refusal import Refusal, refusal_of
 from cairn.serving.settings import InferenceSettings
-
-MOST_ONGOING = 1000
-"""Requests that Serve lets into a replica at once; the engine queues, Serve's own default of 5 would starve it."""
 
 
 @dataclass(frozen=True)
@@ -46,7 +41,6 @@ class Opening:
     prompt_tokens: int
 
 
-@serve.deployment(name="Replica", max_ongoing_requests=MOST_ONGOING)
 class Replica:
     """Serve's actor around an Engine."""
 
@@ -73,7 +67,7 @@ class Replica:
             weights = await self.catalogue.weights(served)
             prompt = tuple(await asyncio.to_thread(self._prompt, call))
             request = Request(prompt, adapter=served.adapter_id, **call.sampling)
-            opening = Opening(served.label, len(prompt))
+            opening: Opening | None = Opening(served.label, len(prompt))
             async for events in self.engine.stream(request, weights):
                 if opening:
                     yield opening

@@ -46,7 +46,9 @@ class ServiceSettings(Section):
             settings = cls.parse(dict(args))
         except ValidationError as error:
             raise RecipeError(list(explain(error, cls, prefix="args")), where=cls.__name__) from None
-        expanded = {key: expand(value) for key in ("model", "storage") if (value := getattr(settings, key))}
+        expanded: dict[str, Any] = {
+            key: expand(value) for key in ("model", "storage") if (value := getattr(settings, key))
+        }
         for key in ("adapter_roots", "data_roots"):
             if hasattr(settings, key):
                 expanded[key] = tuple(expand(root) for root in getattr(settings, key))
