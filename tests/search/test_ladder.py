@@ -51,5 +51,7 @@ def test_decisions_outlive_the_process(tmp_path: Path) -> None:
     assert ladder().stops("b", 2, 0.0), "what is decided stays decided"
     assert ladder().stops("b", 3, 0.0)
     assert not ladder().stops("c", 3, 0.5)
+    assert not ladder().stops("d", 4, 0.5)
+    assert not ladder().stops("e", 4, 8.0, finished=True)
     assert ladder().stopped == ["b"]
-    assert ladder().rungs == {2: {"a": 1.0, "b": 2.0, "c": 0.5}}
+    assert ladder().rungs == {2: {"a": 1.0, "b": 2.0, "c": 0.5}, 4: {"d": 0.5, "e": 8.0}}

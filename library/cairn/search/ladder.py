@@ -28,12 +28,15 @@ class Ladder:
         self.stopped: list[str] = kept.get("stopped", [])
         self.rungs: dict[int, dict[str, float]] = {int(rung): seen for rung, seen in kept.get("rungs", {}).items()}
 
-    def stops(self, name: str, reports: int, value: float) -> bool:
-        """Whether trial `name` ends here, after `reports` reports, the last of them `value`."""
+    def stops(self, name: str, reports: int, value: float, *, finished: bool = False) -> bool:
+        """Whether trial `name` ends here, after `reports` reports, the last of them `value`.
+
+        One that has `finished` is compared with by others but not stopped any more.
+        """
         rung = self._rung(reports)
         seen = self.rungs.setdefault(rung, {}) if rung else {name: value}
         if name not in seen:
-            if seen and self.sign * value > self._cutoff(list(seen.values())):
+            if seen and not finished and self.sign * value > self._cutoff(list(seen.values())):
                 self.stopped.append(name)
             seen[name] = value
             replace_file(self.path, json.dumps({"stopped": self.stopped, "rungs": self.rungs}, indent=1))

@@ -30,6 +30,7 @@ from cairn.search.trial import OBJECTIVE, run_trial, trial_name
 
 TUNE_FOLDER = "tune"
 KEPT_CHECKPOINTS = 3
+TRIAL_MEMORY_BYTES = 1 << 20
 
 
 @dataclass(frozen=True)
@@ -78,7 +79,7 @@ class Asha(FIFOScheduler):
 
     def on_trial_result(self, tune_controller: Any, trial: Any, result: dict[str, Any]) -> str:
         """After each report."""
-        stop = self.ladder.stops(_name(trial), result["reports"], result[OBJECTIVE])
+        stop = self.ladder.stops(_name(trial), result["reports"], result[OBJECTIVE], finished=result["finished"])
         return self.STOP if stop else self.CONTINUE
 
 
@@ -109,13 +110,13 @@ def _tuner(
 
 
 def _trainable(recipe: Recipe, folder: Path) -> Any:
-    """The driver of a trial needs no CPU of its own: it waits for the workers."""
+    """A trial itself only waits for its workers, so it takes a token amount of memory and leaves them the CPUs."""
     values = recipe.plain()
 
     def trial(config: dict[str, Any]) -> None:
         run_trial(config, values=values, folder=str(folder))
 
-    return ray.tune.with_resources(trial, {"cpu": 0})
+    return ray.tune.with_resources(trial, {"memory": TRIAL_MEMORY_BYTES})
 
 
 def _name(trial: Any) -> str:
