@@ -89,7 +89,9 @@ class TestOnRay:
 
         torch.manual_seed(0)
         other = build_model(hidden_size=32)
-        get_peft_model(other, LoraConfig(r=2, target_modules=["q_proj"])).save_pretrained(tmp_path)
+        get_peft_model(other, LoraConfig(r=2, target_modules=["q_proj"], task_type="CAUSAL_LM")).save_pretrained(
+            tmp_path
+        )
         with pytest.raises(AdapterError) as caught:
             evaluate(self.job(tiny_path, files, adapter=str(tmp_path)))
         assert type(caught.value) is AdapterError

@@ -27,7 +27,9 @@ def lora(tiny_path: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Pat
     from transformers import AutoModelForCausalLM
 
     torch.manual_seed(3)
-    config = LoraConfig(r=4, lora_alpha=8, target_modules=["q_proj", "down_proj"], init_lora_weights=False)
+    config = LoraConfig(
+        r=4, lora_alpha=8, target_modules=["q_proj", "down_proj"], init_lora_weights=False, task_type="CAUSAL_LM"
+    )
     model = get_peft_model(AutoModelForCausalLM.from_pretrained(tiny_path), config).eval()
     folder = tmp_path_factory.mktemp("lora")
     model.save_pretrained(folder)

@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import msgspec
@@ -74,12 +75,17 @@ class Score:
     """Holds the model; items of pieces to scored pieces."""
 
     def __init__(self, subject: Subject, threads: int) -> None:
+        self.subject, self.threads = subject, threads
+
+    @cached_property
+    def model(self) -> Any:
+        """Loaded by the first item, not on construction: from there, Ray would pass on an error as text only."""
         import torch
 
-        on_gpu = bool(ray.get_gpu_ids())
-        if not on_gpu:
-            torch.set_num_threads(min(threads, os.cpu_count() or 1))
-        self.model = subject.load("cuda" if on_gpu else "cpu")
+        if ray.get_gpu_ids():
+            return self.subject.load("cuda")
+        torch.set_num_threads(min(self.threads, os.cpu_count() or 1))
+        return self.subject.load()
 
     def __call__(self, table: pa.Table) -> pa.Table:
         from cairn.evaluation.bits_per_byte import score_item

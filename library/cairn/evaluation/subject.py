@@ -37,7 +37,6 @@ class Subject:
 
     def load(self, device: Any = "cpu") -> Any:
         """The model in evaluation mode on `device`, its frozen linears prepacked where that pays."""
-        from cairn.adapters.attach import attach_saved
         from cairn.models.kernels.frozen_linear import use_frozen_linears
         from cairn.models.load import load_model
 
@@ -51,6 +50,8 @@ class Subject:
             device=device,
         )
         if self.adapter is not None and not self.is_whole_model:
+            from cairn.adapters.attach import attach_saved
+
             model = attach_saved(model, Path(self.adapter))
         model.requires_grad_(False)
         use_frozen_linears(model, training=False)
