@@ -25,7 +25,9 @@ test-full: $(STAMP)
 	$(BIN)/python -m pytest
 
 bench: $(STAMP)
-	$(BIN)/python -m benchmarks.speed
+	set -e; for file in tests/benchmarks/[a-z]*.py; do \
+		name=$$(basename $$file .py); echo "== $$name"; $(BIN)/python -m tests.benchmarks.$$name; \
+	done
 
 check: $(STAMP)
 	$(BIN)/ruff check .

@@ -1,1 +1,0 @@
-"""Speed measurements: `make bench`."""
