@@ -130,8 +130,5 @@ def test_the_interface_of_an_address(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_peak_memory_counts_bytes() -> None:
-    before = peak_memory_bytes(torch.device("cpu"))
-    assert 50e6 < before < 100e9
-    grown = torch.ones(int(before) // 4 + 64_000_000)
-    assert peak_memory_bytes(torch.device("cpu")) > before
-    del grown
+    peak = peak_memory_bytes(torch.device("cpu"))
+    assert 0.9 * psutil.Process().memory_info().rss <= peak <= psutil.virtual_memory().total

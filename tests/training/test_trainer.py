@@ -27,7 +27,15 @@ from cairn.training.state import FAILED, FINISHED, read_state
 from cairn.training.trackers.jsonl import METRICS, read_metrics
 from cairn.training.trainer import train
 
-pytestmark = [pytest.mark.ray, pytest.mark.usefixtures("ray_cluster")]
+pytestmark = [pytest.mark.ray, pytest.mark.usefixtures("ray_cluster", "quick_start")]
+
+
+@pytest.fixture(scope="module")
+def quick_start() -> Iterator[None]:
+    """One process less for each run: no node of a test is taken away with notice."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("RAY_TRAIN_ENABLE_PREEMPTION_WATCHER", "0")
+        yield
 
 
 def two_workers(folder: Path, model: Path, **training: Any) -> Recipe:
@@ -37,7 +45,9 @@ def two_workers(folder: Path, model: Path, **training: Any) -> Recipe:
 
 
 @pytest.fixture(scope="module")
-def undisturbed(tmp_path_factory: pytest.TempPathFactory, tiny_path: Path) -> tuple[Recipe, TrainingResult]:
+def undisturbed(
+    ray_cluster: None, quick_start: None, tmp_path_factory: pytest.TempPathFactory, tiny_path: Path
+) -> tuple[Recipe, TrainingResult]:
     """A run from the first to the last step."""
     recipe = two_workers(tmp_path_factory.mktemp("undisturbed"), tiny_path)
     return recipe, train(recipe)
