@@ -34,6 +34,18 @@ def gguf_model(path: Path, *, dtype: torch.dtype, attention: str = "auto") -> An
     return unmark(model).eval()
 
 
+def gguf_config(path: Path) -> Any:
+    """The config of a GGUF file without reading its tensors. Raises ModelError."""
+    from transformers import AutoConfig
+
+    try:
+        config = AutoConfig.from_pretrained(path.parent, gguf_file=path.name)
+    except Exception as error:
+        raise _unreadable(path, error) from error
+    vars(config).pop("quantization_config", None)
+    return config
+
+
 def gguf_tokenizer(path: Path) -> Any:
     """The tokenizer of a GGUF file with the splitting rule that the file names. Raises ModelError."""
     from gguf import GGUFReader

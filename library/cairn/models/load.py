@@ -52,7 +52,9 @@ def load_config(path: str | Path, revision: str | None = None, *, trust_remote_c
 
     found = locate(path, revision=revision, trust_remote_code=trust_remote_code)
     if found.is_file():
-        return AutoConfig.from_pretrained(found.parent, gguf_file=found.name)
+        from cairn.models.gguf import gguf_config
+
+        return gguf_config(found)
     if not (found / "config.json").is_file():
         raise ModelError(
             "the directory has no config.json",

@@ -71,7 +71,11 @@ def measure_pays(inputs: int, outputs: int, dtype: torch.dtype, *, training: boo
     key = f"{VERDICT_FORMAT} {_machine()} {torch.__version__} {torch.get_num_threads()} {outputs}x{inputs} {dtype}"
     path = home.home() / "kernels" / f"{hashlib.sha256(f'{key} {training}'.encode()).hexdigest()[:20]}.json"
     if not path.is_file():
-        _keep(path, {"for": key, **asdict(_measure(inputs, outputs, dtype, training=training))})
+        measured = _measure(inputs, outputs, dtype, training=training)
+        try:
+            _keep(path, {"for": key, **asdict(measured)})
+        except OSError:  # a data home that cannot be written costs a measurement in each process, not the run
+            return measured
     kept = json.loads(path.read_text(encoding="utf-8"))
     return Pays(kept["few_rows"], kept["many_rows"], kept["training"])
 
