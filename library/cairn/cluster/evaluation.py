@@ -141,14 +141,14 @@ def _scored_items(job: EvaluationJob) -> Iterator[Any]:
     files = [{"file": str(path)} for path in job.files()]
     context = ray.data.DataContext.get_current().copy()
     context.enable_progress_bars = False
-    context.target_max_block_size = 1 << 20  # so that scoring begins long before a file is read
+    # A row that is yielded becomes a block, and so a task, of its own. Ray's repartition would do the same, but its
+    # tasks claim a whole CPU each, and where an actor holds most of two CPUs they would wait for ever.
+    context.target_max_block_size = 1
     with ray.data.DataContext.current(context):
         dataset = (
             ray.data.from_items(files, override_num_blocks=len(files))
             .map_batches(Read(job.format, job.limit, job.subsets), **plan.task)
-            .repartition(target_num_rows_per_block=1)
             .map_batches(Encode(subject, job.window), **plan.task)
-            .repartition(target_num_rows_per_block=1)
             .map_batches(Score, fn_constructor_args=(subject, plan.threads), **plan.actor)
         )
         try:

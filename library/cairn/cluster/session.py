@@ -33,9 +33,10 @@ RAY_DEFAULTS = {
     "RAY_CHDIR_TO_TRIAL_DIR": "0",
     "RAY_USAGE_STATS_ENABLED": "0",
     "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
+    "RAY_DATA_LOG_LEVEL": "ERROR",
     "TOKENIZERS_PARALLELISM": "false",
 }
-"""Set unless the user set them: paths stay what they were, nothing is reported home, no GPU is hidden or warned about."""
+"""Set unless the user set them: paths stay what they were, nothing is reported home, no GPU is hidden, no plan is printed."""
 
 LISTENER_TIMEOUT_S = 5.0
 OBJECT_STORE_SHARE = 0.1
