@@ -16,12 +16,13 @@ import pytest
 
 pytestmark = pytest.mark.cluster
 
-STEPS = 4
+STEPS, RUNG = 4, 2
+GOOD, BAD = 2e-2, 1e-7
 DRIVER = Path(__file__).with_name("drive_search.py")
 
 
 def write_recipe(folder: Path, model: Path) -> Path:
-    """Six learning rates in a known order of quality, so that what ASHA does is known."""
+    """Four trials that learn, then two that do not: whatever the timing, ASHA stops these two at its first rung."""
     rows = [{"instruction": f"count to {i}", "input": "", "output": " ".join(map(str, range(i)))} for i in range(2, 14)]
     (folder / "rows.json").write_text(json.dumps(rows))
     recipe = {
@@ -38,12 +39,12 @@ def write_recipe(folder: Path, model: Path) -> Path:
             "trackers": ["jsonl", "tensorboard"],
         },
         "search": {
-            "space": {"optimizer.learning_rate": {"low": 1e-4, "high": 1e-1, "log": True}},
+            "space": {"optimizer.learning_rate": {"choices": [GOOD, BAD]}},
             "trials": 6,
             "concurrent": 2,
-            "grace_steps": 2,
+            "grace_steps": RUNG,
             "reduction": 2,
-            "seed": 1,
+            "seed": 51,
         },
         "storage": {"path": str(folder / "storage"), "run": "rates"},
     }
@@ -88,7 +89,7 @@ def test_two_of_six_trials_stop_early_and_a_killed_search_goes_on(tmp_path: Path
     folder = tmp_path / "storage" / "searches" / "rates"
     first = start(recipe, log)
     try:
-        wait_for(lambda: len(over(folder)) >= 2 or first.poll() is not None, 90)
+        wait_for(lambda: len(over(folder)) >= 2 or first.poll() is not None, 300)
     finally:
         os.killpg(first.pid, signal.SIGKILL)
         first.wait()
@@ -96,17 +97,16 @@ def test_two_of_six_trials_stop_early_and_a_killed_search_goes_on(tmp_path: Path
     before = trials_in(folder)
     assert len(over(folder)) < 6
     second = start(recipe, log)
-    out, _ = second.communicate(timeout=150)
+    out, _ = second.communicate(timeout=400)
     assert second.returncode == 0, log.read_text()[-3000:]
 
     table = json.loads(out.strip().splitlines()[-1])
     after = trials_in(folder)
-    statuses = [row["status"] for row in table]
-    assert sorted(statuses) == ["finished"] * 4 + ["stopped early"] * 2
+    assert [(row["status"], row["optimizer.learning_rate"], row["step"]) for row in table] == [
+        ("finished", GOOD, STEPS)
+    ] * 4 + [("stopped early", BAD, RUNG)] * 2
     for name in (name for name, row in before.items() if row["status"] in ("finished", "stopped early")):
         assert after[name] == before[name], "what was over is not done again"
-    finished = [row for row in table if row["status"] == "finished"]
-    assert all(row["step"] == STEPS for row in finished)
     assert [row["loss"] for row in table] == sorted(row["loss"] for row in table)
     plan = json.loads((folder / "search.json").read_text())
     assert {row["trial"]: row["optimizer.learning_rate"] for row in table} == {
