@@ -7,6 +7,8 @@
   inside DeepSpeed; at ZeRO 0 DeepSpeed would accumulate in bf16 and step once at construction, so there the masters
   are ours. All equal plain torch with fp32 masters, from the first update on.
 * At ZeRO 0 DeepSpeed knows no gradient norm; it is computed here.
+* On a CPU DeepSpeed would compile an all-reduce for inference; a process killed meanwhile leaves a lock file on which
+  every later one waits without a word. It is left out.
 * `save` gathers masters and optimizer state by parameter name, so that they load, bit for bit, at any number of
   workers and any ZeRO stage. Cost: 12 bytes a trained parameter pass through the first worker.
 """
@@ -65,6 +67,7 @@ class Engine:
     ) -> None:
         import deepspeed
 
+        _compile_nothing(deepspeed)
         self.accumulation, self.zero_stage, self.device = accumulation, zero_stage, torch.device(device)
         self.model = model.to(self.device)
         self.trained = {name: p for name, p in model.named_parameters() if p.requires_grad}
@@ -264,6 +267,11 @@ def _config(accumulation: int, precision: str, zero_stage: int, offload: bool, m
     if precision == "bf16" and zero_stage > 0:
         config |= {"bf16": {"enabled": True}, "data_types": {"grad_accum_dtype": "fp32"}}
     return config
+
+
+def _compile_nothing(deepspeed: Any) -> None:
+    """Tell DeepSpeed that its shared-memory all-reduce, which training does not use, cannot be built here."""
+    deepspeed.ops.__compatible_ops__["deepspeed_shm_comm"] = False
 
 
 def _cpu_adam(optimizer: torch.optim.Optimizer) -> Any:
