@@ -28,7 +28,6 @@ def adapters(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
 def make_generator(adapters: dict[str, Path]) -> Any:
     """A factory of Generators over the tiny model with all adapters loaded."""
     from cairn.adapters.files import read_lora
-
     from cairn.generation.generator import Generator
 
     def make(*, load: tuple[str, ...] = tuple(ADAPTERS), **settings: Any) -> Any:

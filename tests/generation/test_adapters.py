@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 import torch
-from cairn.adapters.files import read_lora
 from tests.tiny import build_tokenizer
 
+from cairn.adapters.files import read_lora
 from cairn.errors import AdapterError
 from cairn.generation.request import Request
 
