@@ -8,14 +8,16 @@ worker left; the ledger checks that every target token came back exactly once. M
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from cairn.config.home import default_storage
-from cairn.errors import CairnError, UserError, did_you_mean
+from cairn.errors import UserError, did_you_mean
 
 if TYPE_CHECKING:
     from cairn.evaluation.report import Report
@@ -144,31 +146,27 @@ def _scored_items(job: EvaluationJob) -> Iterator[Any]:
     # A row that is yielded becomes a block, and so a task, of its own. Ray's repartition would do the same, but its
     # tasks claim a whole CPU each, and where an actor holds most of two CPUs they would wait for ever.
     context.target_max_block_size = 1
-    with ray.data.DataContext.current(context):
+    with _quiet(), ray.data.DataContext.current(context):
         dataset = (
             ray.data.from_items(files, override_num_blocks=len(files))
-            .map_batches(Read(job.format, job.limit, job.subsets), **plan.task)
-            .map_batches(Encode(subject, job.window), **plan.task)
+            .map_batches(Read(job.format, job.limit, job.subsets), **plan.reading)
+            .map_batches(Encode(subject, job.window), **plan.encoding)
             .map_batches(Score, fn_constructor_args=(subject, plan.threads), **plan.actor)
         )
-        try:
-            for batch in dataset.iter_batches(batch_size=None, batch_format="pyarrow", prefetch_batches=0):
-                yield from unpack(batch)
-        except Exception as error:
-            raise _own_error(error) or error from None
+        for batch in dataset.iter_batches(batch_size=None, batch_format="pyarrow", prefetch_batches=0):
+            yield from unpack(batch)
 
 
-def _own_error(error: BaseException | None) -> CairnError | None:
-    """The CairnError that a worker raised, out of Ray's wrapping."""
-    seen = 0
-    while error is not None and seen < 20:
-        cause = getattr(error, "cause", None)
-        for candidate in (error, cause):
-            if isinstance(candidate, CairnError) and type(candidate).__module__ == CairnError.__module__:
-                return candidate
-        error = cause if isinstance(cause, BaseException) else error.__cause__
-        seen += 1
-    return None
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Without Ray Data's own account of its plan: the caller shows progress, the report what came of it."""
+    log = logging.getLogger("ray.data")
+    before = log.level
+    log.setLevel(logging.ERROR)
+    try:
+        yield
+    finally:
+        log.setLevel(before)
 
 
 def _settings(job: EvaluationJob) -> dict[str, Any]:

@@ -1,14 +1,15 @@
 """What runs where in an evaluation: reading and tokenising tasks, scoring actors, and how many of them.
 
-Rows are one binary column of msgpack, since Ray Data's own conversions would strip zero bytes and infer types.
+A row is msgpack in a binary column, since Ray Data's own conversions would strip zero bytes and infer types. What Cairn
+refuses in a worker travels as a row too: Ray would log it with a page of its own frames, and pass on only the text.
 """
 
 from __future__ import annotations
 
 import os
+import pickle
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Any
 
 import msgspec
@@ -16,6 +17,7 @@ import pyarrow as pa
 import ray
 
 from cairn.data.documents import read_documents
+from cairn.errors import CairnError
 from cairn.evaluation.pieces import Piece, ScoredPiece, items, pieces
 from cairn.evaluation.subject import Subject
 from cairn.records import Document
@@ -29,18 +31,29 @@ READING_SHARE = 0.25
 TASKS_PER_ACTOR = 4
 """Reading and tokenising tasks that fit into that share at once: a paused one keeps its place."""
 
-COLUMN = "packed"
+COLUMN, REFUSAL = "packed", "refusal"
 
 
 def pack(value: Any) -> pa.Table:
     """A table of one row."""
-    return pa.table({COLUMN: pa.array([msgspec.msgpack.encode(value)], pa.large_binary())})
+    return _row(msgspec.msgpack.encode(value), refusal=False)
+
+
+def pack_refusal(error: CairnError) -> pa.Table:
+    """A table of one row that raises `error` wherever it is unpacked."""
+    return _row(pickle.dumps(error), refusal=True)
 
 
 def unpack(table: pa.Table, kind: Any = list[ScoredPiece]) -> Iterator[Any]:
-    """The rows of a table of `pack`, each as `kind`."""
-    for value in table[COLUMN]:
+    """The rows of a table of `pack`, each as `kind`; raises the CairnError of a row of `pack_refusal`."""
+    for value, refusal in zip(table[COLUMN], table[REFUSAL], strict=True):
+        if refusal.as_py():
+            raise pickle.loads(value.as_py())
         yield msgspec.msgpack.decode(value.as_py(), type=kind)
+
+
+def _row(packed: bytes, *, refusal: bool) -> pa.Table:
+    return pa.table({COLUMN: pa.array([packed], pa.large_binary()), REFUSAL: pa.array([refusal])})
 
 
 @dataclass(frozen=True)
@@ -52,9 +65,12 @@ class Read:
     subsets: tuple[str, ...]
 
     def __call__(self, table: pa.Table) -> Iterator[pa.Table]:
-        files = table["file"].to_pylist()
-        for chunk in _chunks(read_documents(files, self.format, self.limit, self.subsets)):
-            yield pack(chunk)
+        documents = read_documents(table["file"].to_pylist(), self.format, self.limit, self.subsets)
+        try:
+            for chunk in _chunks(documents):
+                yield pack(chunk)
+        except CairnError as refusal:
+            yield pack_refusal(refusal)
 
 
 @dataclass(frozen=True)
@@ -65,40 +81,52 @@ class Encode:
     window: int
 
     def __call__(self, table: pa.Table) -> Iterator[pa.Table]:
-        tokenizer = self.subject.load_tokenizer()
-        for documents in unpack(table, list[Document]):
-            for item in items(pieces(documents, tokenizer, window=self.window)):
-                yield pack(item)
+        try:
+            tokenizer = self.subject.load_tokenizer()
+            for documents in unpack(table, list[Document]):
+                for item in items(pieces(documents, tokenizer, window=self.window)):
+                    yield pack(item)
+        except CairnError as refusal:
+            yield pack_refusal(refusal)
 
 
 class Score:
-    """Holds the model; items of pieces to scored pieces."""
+    """Holds the model, loaded while the first text is read; items of pieces to scored pieces."""
 
     def __init__(self, subject: Subject, threads: int) -> None:
-        self.subject, self.threads = subject, threads
+        self.refusal: CairnError | None = None
+        try:
+            self.model = _load(subject, threads)
+        except CairnError as refusal:
+            self.refusal = refusal
 
-    @cached_property
-    def model(self) -> Any:
-        """Loaded by the first item, not on construction: from there, Ray would pass on an error as text only."""
-        import torch
-
-        if ray.get_gpu_ids():
-            return self.subject.load("cuda")
-        torch.set_num_threads(min(self.threads, os.cpu_count() or 1))
-        return self.subject.load()
-
-    def __call__(self, table: pa.Table) -> pa.Table:
+    def __call__(self, table: pa.Table) -> Iterator[pa.Table]:
         from cairn.evaluation.bits_per_byte import score_item
 
-        scored = [pack(score_item(self.model, item)) for item in unpack(table, list[Piece])]
-        return pa.concat_tables(scored)
+        try:
+            if self.refusal is not None:
+                raise self.refusal
+            for item in unpack(table, list[Piece]):
+                yield pack(score_item(self.model, item))
+        except CairnError as refusal:
+            yield pack_refusal(refusal)
+
+
+def _load(subject: Subject, threads: int) -> Any:
+    import torch
+
+    if ray.get_gpu_ids():
+        return subject.load("cuda")
+    torch.set_num_threads(min(threads, os.cpu_count() or 1))
+    return subject.load()
 
 
 @dataclass(frozen=True)
 class Plan:
-    """Arguments of `map_batches` for tasks and for actors, and threads of an actor."""
+    """Arguments of `map_batches` for the two kinds of task and for actors, and threads of an actor."""
 
-    task: dict[str, Any]
+    reading: dict[str, Any]
+    encoding: dict[str, Any]
     actor: dict[str, Any]
     threads: int
 
@@ -120,7 +148,13 @@ def plan_actors(workers: int | None) -> Plan:
     }
     if gpus:
         actor |= {"num_gpus": 1, "num_cpus": min(1.0, actor["num_cpus"])}
-    return Plan({**common, "num_cpus": min(1.0, READING_SHARE * share / TASKS_PER_ACTOR)}, actor, max(1, int(share)))
+    task_cpus = min(1.0, READING_SHARE * share / TASKS_PER_ACTOR)
+    return Plan(
+        reading={**common, "num_cpus": task_cpus / 2},  # unlike encoding, so that Ray does not fuse the two
+        encoding={**common, "num_cpus": task_cpus},
+        actor=actor,
+        threads=max(1, int(share)),
+    )
 
 
 def _chunks(documents: Iterable[Document]) -> Iterator[list[Document]]:
