@@ -62,6 +62,7 @@ def start(recipe: Path, log: Path) -> subprocess.Popen[str]:
         text=True,
         start_new_session=True,
         cwd=DRIVER.parents[2],
+        env={**os.environ, "RAY_TRAIN_ENABLE_PREEMPTION_WATCHER": "0"},  # one process less for each trial
     )
 
 

@@ -28,7 +28,7 @@ RECIPE = Path("jobs/recipes/quickstart.yaml")
 ADAPTED = "docstrings (held out)"
 """The subset that the adapter is made for; the others are ordinary held-out text."""
 
-DOCUMENTS = 24
+DOCUMENTS = 16
 WINDOW = 512
 ANSWER_TOKENS = 48
 
