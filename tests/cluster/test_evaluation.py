@@ -12,10 +12,10 @@ import pytest
 import zstandard
 from tests.tiny import build_model
 
-from cairn.cluster.evaluation import EvaluationJob, evaluate
+from cairn.cluster.evaluation import EvaluationJob, _warnings, evaluate
 from cairn.data.documents import read_documents
 from cairn.errors import AdapterError, DataError, ModelError, UserError
-from cairn.evaluation.bits_per_byte import bits_per_byte, score_documents
+from cairn.evaluation.bits_per_byte import DocumentScore, bits_per_byte, score_documents
 from cairn.evaluation.subject import Subject
 
 WINDOW = 64
@@ -141,6 +141,16 @@ class TestRefusals:
         job = self.refused(tiny_path, files, output=str(tmp_path / "out"), data=(str(files[0]),) * 2)
         job.check()
         assert job.files() == [files[0]]
+
+    def test_warnings(self, tiny_path: Path, files: tuple[Path, Path], tmp_path: Path) -> None:
+        (tmp_path / "adapter_config.json").write_text("{}")
+        (tmp_path / "run.json").write_text('{"base": {"path": "m", "sha256": "abc"}}')
+        job = self.refused(tiny_path, files, adapter=str(tmp_path))
+        scores = [DocumentScore("a", line, "Github", 4, 4, 1.0, exact=line > 1) for line in range(3)]
+        lossy, foreign = _warnings(job, scores, "def")
+        assert lossy.startswith("2 of 3 documents do not come back")
+        assert "another base model" in foreign
+        assert list(_warnings(job, scores[2:], "abc")) == []
 
     @pytest.mark.parametrize(
         ("changes", "error", "message"),

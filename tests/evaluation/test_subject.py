@@ -71,6 +71,19 @@ def test_references(tmp_path: Path, lora: tuple[Path, Any], monkeypatch: pytest.
     assert locate_adapter("run", storage=storage) == tmp_path / "run" / "adapter"
 
 
+def test_the_base_that_an_adapter_was_trained_on(tiny_path: Path, tmp_path: Path) -> None:
+    subject = Subject(str(tiny_path), str(tmp_path))
+    assert Subject(str(tiny_path)).trained_on() is None
+    assert subject.trained_on() is None
+    (tmp_path / "run.json").write_text('{"base": {"path": "m", "sha256": "abc"}}')
+    assert subject.trained_on() == "abc"
+    (tmp_path / "card.json").write_text('{"base": {"path": "m", "sha256": ""}}')
+    assert subject.trained_on() is None
+    (tmp_path / "card.json").write_text("[]")
+    with pytest.raises(AdapterError, match="note of its origin"):
+        subject.trained_on()
+
+
 def test_references_to_nothing(tmp_path: Path) -> None:
     (tmp_path / "empty").mkdir()
     with pytest.raises(AdapterError, match="neither an adapter nor a model"):

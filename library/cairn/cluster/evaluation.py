@@ -108,6 +108,7 @@ def evaluate(job: EvaluationJob, on_progress: Callable[[int, int], None] | None 
     from cairn.evaluation.report import Report
 
     job.check()
+    settings = _settings(job)
     start = time.monotonic()
     ledger = Ledger()
     scores = []
@@ -122,10 +123,10 @@ def evaluate(job: EvaluationJob, on_progress: Callable[[int, int], None] | None 
     files = [str(path) for path in job.files()]
     report = Report(
         scores=tuple(sorted(scores, key=lambda score: (files.index(score.file), score.line))),
-        settings=_settings(job),
+        settings=settings,
         seconds=time.monotonic() - start,
         by_position=ledger.by_position if job.by_position else None,
-        warnings=tuple(_warnings(scores)),
+        warnings=tuple(_warnings(job, scores, settings["model_sha256"])),
     )
     if job.output is not None:
         report.write(job.output)
@@ -171,6 +172,7 @@ def _quiet() -> Iterator[None]:
 
 def _settings(job: EvaluationJob) -> dict[str, Any]:
     from cairn.evaluation.pieces import prefix_token
+    from cairn.models.identity import base_sha256
     from cairn.store.card import library_versions
 
     subject = job.subject()
@@ -178,6 +180,7 @@ def _settings(job: EvaluationJob) -> dict[str, Any]:
     return {
         **settings,
         "data": [str(path) for path in job.files()],
+        "model_sha256": base_sha256(subject.model, subject.revision),
         "adapter_path": subject.adapter,
         "prefix_token": prefix_token(subject.load_tokenizer()),
         "context": CONTEXT,
@@ -185,9 +188,12 @@ def _settings(job: EvaluationJob) -> dict[str, Any]:
     }
 
 
-def _warnings(scores: list[Any]) -> Iterator[str]:
+def _warnings(job: EvaluationJob, scores: list[Any], model_sha256: str) -> Iterator[str]:
     if lossy := sum(not score.exact for score in scores):
         yield (
             f"{lossy} of {len(scores)} documents do not come back from decode(encode(text)); "
             "bytes are those of the source text, so the figure flatters a tokenizer that drops some"
         )
+    subject = job.subject()
+    if not subject.is_whole_model and subject.trained_on() not in (None, model_sha256):
+        yield f"the adapter '{job.adapter}' was trained on another base model than {job.model}"

@@ -6,15 +6,19 @@ training leaves), a checkpoint, or a run. Frozen weights go through Cairn's fast
 
 from __future__ import annotations
 
+import json
 import os
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from cairn.errors import AdapterError
+from cairn.store.card import CARD_FILE
 from cairn.store.store import Store
 
 PEFT_CONFIG, MODEL_CONFIG = "adapter_config.json", "config.json"
+RUN_NOTE = "run.json"
+"""What training leaves beside an adapter, as the card's source."""
 INNER_FOLDERS = ("adapter", "model")
 """Where a run or a checkpoint keeps what `from_pretrained` opens."""
 
@@ -72,6 +76,19 @@ class Subject:
 
         path, revision = self._weights()
         return load_config(path, revision, trust_remote_code=self.trust_remote_code)
+
+    def trained_on(self) -> str | None:
+        """The hash of the base that the adapter says it was made for (`base_sha256`); None where it says nothing."""
+        for name in (CARD_FILE, RUN_NOTE):
+            note = Path(self.adapter or "") / name
+            if self.adapter is not None and note.is_file():
+                try:
+                    return json.loads(note.read_bytes())["base"]["sha256"] or None
+                except (ValueError, KeyError, TypeError):
+                    raise AdapterError(
+                        "the note of its origin cannot be read", where=str(note), next_step="publish or train it again"
+                    ) from None
+        return None
 
     def _weights(self) -> tuple[str, str | None]:
         if self.adapter is not None and self.is_whole_model:
