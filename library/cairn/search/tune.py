@@ -11,6 +11,7 @@ is not used: it unpickles, may be ten seconds behind, and forgets its scheduler'
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -31,6 +32,8 @@ from cairn.search.trial import OBJECTIVE, run_trial, trial_name
 TUNE_FOLDER = "tune"
 KEPT_CHECKPOINTS = 3
 TRIAL_MEMORY_BYTES = 1 << 20
+SILENCED = "TUNE_WARN_EXCESSIVE_EXPERIMENT_CHECKPOINT_SYNC_THRESHOLD_S"
+"""Tune warns of how often it saves its own state, which is not used here."""
 
 
 @dataclass(frozen=True)
@@ -65,6 +68,7 @@ def search(recipe: Recipe, *, resume: bool = True) -> SearchResult:
     table = TrialTable(folder, recipe, draws, stopped=ladder.stopped)
     pending = table.pending()
     if pending:
+        os.environ.setdefault(SILENCED, "0")
         prepare(recipe)  # once, before several trials would do it at the same time
         _tuner(recipe, folder, pending, ladder, table).fit()
     return _result(folder, recipe)
