@@ -173,7 +173,7 @@ def test_damaged_files_are_shown_and_hide_nothing_else(tmp_path: Path) -> None:
 
 def test_a_growing_file_is_read_again_and_long_ones_are_thinned(tmp_path: Path) -> None:
     path = tmp_path / "metrics.jsonl"
-    path.write_text('{"step": 1, "loss": 2.0, "held_out": {"bpb": 1.0}, "ok": true}\n{"step": 2, "loss"')
+    path.write_text('{"step": 1, "time": 1.7e9, "loss": 2.0, "held_out": {"bpb": 1.0}, "ok": true}\n{"step": 2, "loss"')
     assert read_series(path).curves == {"loss": [(1, 2.0)], "held_out.bpb": [(1, 1.0)]}
     path.write_text("".join(f'{{"step": {i}, "loss": {i}}}\n' for i in range(2000)))
     points = read_series(path).thinned()["loss"]

@@ -14,6 +14,8 @@ from pathlib import Path
 import msgspec
 
 MAX_POINTS = 500
+WALL_CLOCK = "time"
+"""When a line was written: no curve that anyone reads."""
 Point = tuple[float, float]
 
 
@@ -57,7 +59,7 @@ def _parsed(path: Path, size_bytes: int, changed_ns: int) -> Series:
         step = values.pop("step", None)
         unreadable += step is None
         for name, value in values.items():
-            if step is not None:
+            if step is not None and name != WALL_CLOCK:
                 curves.setdefault(name, {})[step] = value
     return Series({name: sorted(points.items()) for name, points in curves.items()}, unreadable)
 
