@@ -17,7 +17,7 @@ from tests.cluster.hosts import hosts, reason_not_to
 pytestmark = pytest.mark.cluster
 
 ROOT = Path(__file__).resolve().parents[2]
-TIMEOUT_S = 240
+TIMEOUT_S = 480
 
 
 @pytest.fixture

@@ -64,7 +64,7 @@ class Head:
         """A program of this virtual environment."""
         program = str(Path(sys.executable).parent / words[0])
         return subprocess.run(
-            [program, *words[1:]], env=self.environment, check=check, capture_output=True, text=True, timeout=120
+            [program, *words[1:]], env=self.environment, check=check, capture_output=True, text=True, timeout=300
         )
 
 
