@@ -37,18 +37,18 @@ def test_smollm2_on_the_sample(smollm2_path: Path, sample_path: Path) -> None:
     per_subset: dict[str, int] = {}
     documents = []
     for document in read_documents([sample_path / "test.jsonl.zst"]):
-        if len(document.text) < 1500 and per_subset.setdefault(document.subset, 0) < 3:
+        if len(document.text) < 1000 and per_subset.setdefault(document.subset, 0) < 2:
             per_subset[document.subset] += 1
             documents.append(document)
-    longest = [d for d in read_documents([sample_path / "test.jsonl.zst"]) if 4000 < len(d.text) < 6000][:1]
+    longest = [d for d in read_documents([sample_path / "test.jsonl.zst"]) if 3500 < len(d.text) < 4500][:1]
     documents += longest
     assert len(per_subset) >= 4
     assert longest
     subject = Subject(str(smollm2_path))
     tokenizer = subject.load_tokenizer()
-    scores = list(score_documents(subject.load(), tokenizer, documents, window=512))
-    assert scores[-1].tokens > 2 * 512
+    scores = list(score_documents(subject.load(), tokenizer, documents, window=256))
+    assert scores[-1].tokens > 2 * 256
     plain = AutoModelForCausalLM.from_pretrained(smollm2_path).eval()
-    theirs = harness_nats(plain, tokenizer, [document.text for document in documents], window=512)
+    theirs = harness_nats(plain, tokenizer, [document.text for document in documents], window=256)
     assert [score.nats for score in scores] == pytest.approx(theirs, rel=RELATIVE)
     assert 0.3 < bits_per_byte(scores) < 2.5
