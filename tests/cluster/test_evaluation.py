@@ -101,7 +101,7 @@ class TestOnRay:
 @pytest.mark.cluster
 @pytest.mark.usefixtures("ray_cluster")
 def test_a_killed_worker_costs_nothing_and_counts_nothing_twice(tiny_path: Path, tmp_path: Path) -> None:
-    book = "So we beat on, boats against the current. " * 800
+    book = "So we beat on, boats against the current. " * 4000
     path = write_documents(
         tmp_path / "a.jsonl.zst", [("short", "Github"), (book, "Books3"), *[("x" * 5000, "ArXiv")] * 9]
     )
