@@ -31,6 +31,8 @@ def logits_at(policy: Callable[..., Any], inputs: dict[str, Any], positions: tor
         return policy(**inputs).logits[rows, columns]
     kept = torch.unique(columns) if len(positions) else columns.new_zeros(1)
     logits = policy(**inputs, logits_to_keep=kept).logits
+    if len(logits) == 1 and torch.equal(kept, columns):
+        return logits[0]  # all that was computed, in order: no copy of the largest tensor
     return logits[rows, torch.searchsorted(kept, columns)]
 
 
