@@ -103,7 +103,7 @@ class TestOnRay:
 def test_a_killed_worker_costs_nothing_and_counts_nothing_twice(tiny_path: Path, tmp_path: Path) -> None:
     book = "So we beat on, boats against the current. " * 4000
     path = write_documents(
-        tmp_path / "a.jsonl.zst", [("short", "Github"), (book, "Books3"), *[("x" * 5000, "ArXiv")] * 9]
+        tmp_path / "a.jsonl.zst", [("short", "Github"), (book, "Books3"), *[("x" * 5000, "ArXiv")] * 4]
     )
     killed: list[int] = []
 
