@@ -1,8 +1,8 @@
 """Scoring: the nats that a model needs for given tokens, many windows of any length at a time.
 
 Windows are packed side by side into rows as long as the longest of them, isolated from each other, so nothing is spent
-on padding; the head runs only at the scored positions. On a CPU one row at a time is fastest; an accelerator takes
-`ACCELERATOR_TOKENS` at once. How windows share rows changes a result by rounding only.
+on padding; the head runs only at the scored positions. A CPU takes few tokens at once, for its caches; an accelerator
+many. How windows share rows changes a result by rounding only.
 Cost: one forward pass over the inputs, and fp32 logits [targets of a batch, vocabulary] in memory.
 """
 
@@ -21,7 +21,9 @@ from cairn.models.attention import forward_inputs, is_recurrent
 from cairn.models.forward import logits_at
 from cairn.models.unwrap import base_of, text_config
 
+CPU_TOKENS = 1024
 ACCELERATOR_TOKENS = 16_384
+"""Inputs of one forward pass, by device, where the caller does not choose."""
 LOGIT_ROWS = 256
 """Positions whose logits are cast to fp32 at once; bounds the copies, not the logits themselves."""
 
@@ -42,7 +44,7 @@ def score(model: Any, windows: Sequence[TokenWindow], *, batch_tokens: int | Non
         return scored
     device = next(base_of(model).parameters()).device
     if batch_tokens is None:
-        batch_tokens = 0 if device.type == "cpu" else ACCELERATOR_TOKENS
+        batch_tokens = CPU_TOKENS if device.type == "cpu" else ACCELERATOR_TOKENS
     with evaluating(model), torch.no_grad():
         for rows in _batches(
             _pack(windows, wanted, isolated=not is_recurrent(text_config(model))), windows, batch_tokens
