@@ -22,10 +22,32 @@ os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
 os.environ.setdefault("RAY_TRAIN_HEALTH_CHECK_INTERVAL_S", "0.1")
 os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
 
+os.environ.setdefault("TORCH_COMPILE_DISABLE", "1")  # bitsandbytes would load torch's compiler, two seconds a process
+
 from tests.tiny import save_tiny
 
 CACHE = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "cairn-tests"
 """What is slow to make and never changes: the real model, the sample corpus."""
+
+
+def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
+    """Two processes for the whole suite, none beside this one where files are named."""
+    return 2 if config.args == config.getini("testpaths") else 0
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """What starts Ray takes turns in one process; everything else goes file by file."""
+    for item in items:
+        starts_ray = any(item.get_closest_marker(name) for name in ("ray", "cluster"))
+        item.add_marker(pytest.mark.xdist_group("ray" if starts_ray else item.path.stem))
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """Unit tests do not wait for the imports of files that have none."""
+    is_test = collection_path.name.startswith("test_") and collection_path.suffix == ".py"
+    if config.option.markexpr == "unit" and is_test and "mark.unit" not in collection_path.read_text():
+        return True
+    return None
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -63,7 +85,8 @@ def sample_path() -> Path:
     """The sample corpus as `cairn sample` makes it; kept between test runs for one Python and one version of its code."""
     from cairn.data.sample import build_corpus
 
-    sources = sorted(Path(build_corpus.__code__.co_filename).parent.glob("sample*"))
+    folder = Path(build_corpus.__code__.co_filename).parent
+    sources = [*sorted(folder.glob("sample*")), folder / "stdlib_text.py"]
     code = hashlib.sha256(b"".join(path.read_bytes() for path in sources if path.is_file())).hexdigest()[:12]
     folder = CACHE / f"sample-{platform.python_version()}-{code}"
     with _cache_lock():

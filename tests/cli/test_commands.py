@@ -76,7 +76,7 @@ def test_evaluate_takes_several_files_behind_data(
         def table(self) -> str:
             return "table"
 
-    def evaluate(job: evaluation.EvaluationJob) -> Shown:
+    def evaluate(job: evaluation.EvaluationJob, on_progress: object) -> Shown:
         seen.append(job)
         return Shown()
 
@@ -85,6 +85,7 @@ def test_evaluate_takes_several_files_behind_data(
     import cairn.cluster.session as session
 
     monkeypatch.setattr(evaluation, "evaluate", evaluate)
+    monkeypatch.setattr(evaluation.EvaluationJob, "check", lambda job: None)
     monkeypatch.setattr(session, "connected", lambda: contextlib.nullcontext())
     arguments = ["evaluate", "--model", "m", "--data", "a.zst", "b.zst", "--window", "64", "--limit", "3"]
     assert run([*arguments, "--output", str(tmp_path)]) == 0, capsys.readouterr()

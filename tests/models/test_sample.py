@@ -51,7 +51,7 @@ def test_a_model_that_is_there_is_not_fetched_again(tmp_path, monkeypatch):
     assert sample.fetch_smollm2(tmp_path) == tmp_path / sample.NAME
 
 
-@pytest.mark.cluster
+@pytest.mark.slow
 def test_the_real_model_is_an_ordinary_directory_that_answers(smollm2_path):
     model, tokenizer = load_model(smollm2_path, precision="fp32"), load_tokenizer(smollm2_path)
     assert not hasattr(model.config, "quantization_config")

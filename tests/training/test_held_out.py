@@ -15,7 +15,7 @@ from cairn.records import Document, Source
 from cairn.training.callbacks.held_out import choose
 from cairn.training.folder import ADAPTER
 
-pytestmark = [pytest.mark.cluster, pytest.mark.usefixtures("group")]
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("group")]
 
 
 @pytest.mark.parametrize("zero_stage", [0, 3])

@@ -15,7 +15,7 @@ from cairn.data.packing import pack, row_of
 from cairn.records import Document, Source
 from cairn.stages.pretrain import Pretrain
 
-pytestmark = [pytest.mark.cluster, pytest.mark.usefixtures("group")]
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("group")]
 
 
 @pytest.fixture(scope="module")

@@ -13,7 +13,7 @@ from cairn.config.recipe import Recipe
 from cairn.errors import StorageError, UserError
 from cairn.training.folder import ADAPTER, CHECKPOINTS
 
-pytestmark = [pytest.mark.cluster, pytest.mark.usefixtures("group")]
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("group")]
 
 
 def adapter_bytes(recipe: Recipe) -> dict[str, bytes]:

@@ -11,7 +11,7 @@ from tests.training.toys import masters_of
 
 from cairn.stages.sft import Sft
 
-pytestmark = [pytest.mark.cluster, pytest.mark.usefixtures("group")]
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("group")]
 
 
 @pytest.mark.parametrize("accumulation", [1, 4])

@@ -86,8 +86,18 @@ def _problems(config: Mapping[str, Any]) -> Iterator[str]:
     for name, holds in (("rank_pattern", _is_rank), ("alpha_pattern", _is_alpha)):
         yield from _pattern_problems(name, config.get(name), holds)
     for name, value in config.items():
-        if name not in READ + INERT and value not in NEUTRAL:
+        if name not in READ + INERT and value not in NEUTRAL and not _names_transformers_class(name, value):
             yield f"the field {name} = {_short(value)} is not plain LoRA"
+
+
+def _names_transformers_class(name: str, value: Any) -> bool:
+    """PEFT's note of the base's class, written where no task type was given."""
+    return (
+        name == "auto_mapping"
+        and isinstance(value, dict)
+        and set(value) == {"base_model_class", "parent_library"}
+        and str(value["parent_library"]).startswith("transformers.")
+    )
 
 
 def _pattern_problems(name: str, pattern: Any, holds: Any) -> Iterator[str]:

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from cairn.cli.arguments import StoragePath, storage_folder
+
+if TYPE_CHECKING:
+    from cairn.cluster.evaluation import EvaluationJob
+    from cairn.evaluation.report import Report
 
 NAME = "evaluate"
 
@@ -26,7 +30,7 @@ def command(
 ) -> None:
     """Measure bits per byte, per subset and in all, and write report.json and documents.jsonl."""
     from cairn.cli.terminal import output as terminal
-    from cairn.cluster.evaluation import EvaluationJob, evaluate
+    from cairn.cluster.evaluation import EvaluationJob
     from cairn.cluster.session import connected
 
     job = EvaluationJob(
@@ -40,7 +44,17 @@ def command(
         by_position=by_position,
         storage=str(storage_folder(storage)),
     )
+    job.check()
     with connected():
-        report = evaluate(job)
+        report = evaluate_with_progress(job)
     terminal.print(report.table())
     terminal.print(f"report: {output / 'report.json'}", markup=False)
+
+
+def evaluate_with_progress(job: EvaluationJob) -> Report:
+    """The library's `evaluate` with a count of documents; the caller is connected to Ray."""
+    from cairn.cli.terminal import progress
+    from cairn.cluster.evaluation import evaluate
+
+    with progress("documents scored") as update:
+        return evaluate(job, on_progress=lambda documents, _tokens: update(documents, None))

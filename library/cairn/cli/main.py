@@ -6,6 +6,7 @@ a message and exit code 2 (yours to mend) or 1 (ours), a traceback only with `--
 
 from __future__ import annotations
 
+import logging
 import os
 import sys
 from collections.abc import Sequence
@@ -57,6 +58,8 @@ def run(arguments: Sequence[str]) -> int:
     debug = "--debug" in arguments
     if not errors.is_terminal:  # a bar in a log file is one endless line
         os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")
+        os.environ.setdefault("TQDM_DISABLE", "1")
+    logging.getLogger("DeepSpeed").addFilter(lambda record: "Setting accelerator to CPU" not in str(record.msg))
     try:
         result = app([item for item in arguments if item != "--debug"], standalone_mode=False, prog_name="cairn")
         return result if isinstance(result, int) else 0

@@ -129,11 +129,12 @@ def _folder() -> Path:
 
 
 def _evaluate(recipe: Recipe, held_out: Path, *, adapter: str | None, name: str) -> Report:
+    from cairn.cli.evaluate import evaluate_with_progress
     from cairn.cli.terminal import errors
-    from cairn.cluster.evaluation import EvaluationJob, evaluate
+    from cairn.cluster.evaluation import EvaluationJob
     from cairn.config import home
 
-    report = evaluate(
+    report = evaluate_with_progress(
         EvaluationJob(
             model=recipe.model.path,
             adapter=adapter,

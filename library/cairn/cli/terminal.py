@@ -34,7 +34,10 @@ def _cell(value: Any) -> str:
 
 @contextmanager
 def progress(label: str) -> Iterator[Any]:
-    """A bar on standard error; yields `update(done, total)`. Without a terminal it prints a line each tenth."""
+    """A bar on standard error; yields `update(done, total)`, total None while it is unknown.
+
+    Without a terminal it prints a line each tenth, or at each doubling of an unknown total.
+    """
     if errors.is_terminal:
         from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
@@ -47,13 +50,13 @@ def progress(label: str) -> Iterator[Any]:
 
 
 class _Lines:
-    """Progress for a log file: at most eleven lines."""
+    """Progress for a log file: a few lines."""
 
     def __init__(self, label: str) -> None:
-        self.label, self.tenth = label, -1
+        self.label, self.mark = label, -1
 
-    def update(self, done: int, total: int) -> None:
-        tenth = 10 * done // max(total, 1)
-        if tenth > self.tenth:
-            self.tenth = tenth
-            errors.print(f"{self.label}: {done} of {total}", markup=False)
+    def update(self, done: int, total: int | None) -> None:
+        mark = done.bit_length() if total is None else 10 * done // max(total, 1)
+        if mark > self.mark:
+            self.mark = mark
+            errors.print(f"{self.label}: {done}" + ("" if total is None else f" of {total}"), markup=False)

@@ -7,7 +7,6 @@ checkpoint cannot be deleted meanwhile, and a stopped trial runs at most to its 
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Iterator
 from threading import Thread
 from typing import Any
@@ -15,32 +14,9 @@ from typing import Any
 import ray
 import ray.train
 
+from cairn.search.mailbox import Mailbox, Report
+
 POLL_S = 0.2
-Report = tuple[dict[str, Any], str]
-
-
-class Mailbox:
-    """One report lies here until it has been taken and acknowledged."""
-
-    def __init__(self) -> None:
-        self.given: asyncio.Queue[Report] = asyncio.Queue(1)
-        self.taken: asyncio.Queue[bool] = asyncio.Queue(1)
-
-    async def give(self, report: Report) -> None:
-        """Returns when the report was acknowledged."""
-        await self.given.put(report)
-        await self.taken.get()
-
-    async def take(self, timeout_s: float) -> Report | None:
-        """The next report, None when none comes in time."""
-        try:
-            return await asyncio.wait_for(self.given.get(), timeout_s)
-        except TimeoutError:
-            return None
-
-    async def acknowledge(self) -> None:
-        """Lets the giver go on."""
-        await self.taken.put(True)
 
 
 class ReportBridge(ray.train.UserCallback):

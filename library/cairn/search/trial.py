@@ -10,14 +10,18 @@ import math
 from collections.abc import Mapping
 from pathlib import Path
 from threading import Thread
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import ray.tune
 
 from cairn.config.load import build, with_overrides
 from cairn.config.recipe import Recipe
 from cairn.errors import UserError, did_you_mean
-from cairn.search.bridge import Report, ReportBridge
+from cairn.search.bridge import ReportBridge
+from cairn.search.mailbox import Report
+
+if TYPE_CHECKING:
+    from cairn.data.pipeline import Prepared
 
 OBJECTIVE = "objective"
 """The searched metric as schedulers compare it: finite, and worst where the metric is not a number."""
@@ -41,11 +45,14 @@ def trial_recipe(recipe: Recipe, folder: Path, number: int, changes: Mapping[str
     return with_overrides(recipe, {**changes, **own})
 
 
-def run_trial(config: dict[str, Any], *, values: dict[str, Any], folder: str) -> None:
-    """What Tune runs. `config["trial"]` holds number and changes, `values` the plain recipe of the search."""
+def run_trial(config: dict[str, Any], *, values: dict[str, Any], folder: str, prepared: Prepared | None) -> None:
+    """What Tune runs. `config["trial"]` holds number and changes, `values` the plain recipe of the search.
+
+    `prepared`: the data, where all trials share it.
+    """
     recipe = build(values)
     recipe = trial_recipe(recipe, Path(folder), config["trial"]["number"], config["trial"]["changes"])
-    training = Training(recipe)
+    training = Training(recipe, prepared)
     training.start()
     held: Report | None = None
     known: dict[str, Any] = {}
@@ -62,9 +69,9 @@ def run_trial(config: dict[str, Any], *, values: dict[str, Any], folder: str) ->
 class Training(Thread):
     """`cairn.training.trainer.train` in a thread of its own, so that the trial's thread can talk to Tune."""
 
-    def __init__(self, recipe: Recipe) -> None:
+    def __init__(self, recipe: Recipe, prepared: Prepared | None) -> None:
         super().__init__(name="training", daemon=True)
-        self.recipe = recipe
+        self.recipe, self.prepared = recipe, prepared
         self.bridge = ReportBridge()
         self.result: Any = None
         self.error: BaseException | None = None
@@ -74,7 +81,7 @@ class Training(Thread):
         from cairn.training.trainer import train
 
         try:
-            self.result = train(self.recipe, callbacks=[self.bridge])
+            self.result = train(self.recipe, self.prepared, callbacks=[self.bridge])
         except BaseException as error:
             self.error = error
 

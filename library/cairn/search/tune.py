@@ -22,7 +22,7 @@ import ray.tune
 from ray.tune.schedulers import FIFOScheduler
 
 from cairn.config.recipe import Recipe
-from cairn.data.pipeline import prepare
+from cairn.data.pipeline import Prepared, prepare
 from cairn.errors import CairnError, UserError
 from cairn.search.ladder import Ladder
 from cairn.search.space import draw
@@ -32,6 +32,8 @@ from cairn.search.trial import OBJECTIVE, run_trial, trial_name
 TUNE_FOLDER = "tune"
 KEPT_CHECKPOINTS = 3
 TRIAL_MEMORY_BYTES = 1 << 20
+PREPARED_FROM = ("data.", "model.", "stage.")
+"""A search over such a key prepares the data anew for each trial."""
 SILENCED = "TUNE_WARN_EXCESSIVE_EXPERIMENT_CHECKPOINT_SYNC_THRESHOLD_S"
 """Tune warns of how often it saves its own state, which is not used here."""
 
@@ -69,8 +71,8 @@ def search(recipe: Recipe, *, resume: bool = True) -> SearchResult:
     pending = table.pending()
     if pending:
         os.environ.setdefault(SILENCED, "0")
-        prepare(recipe)  # once, before several trials would do it at the same time
-        _tuner(recipe, folder, pending, ladder, table).fit()
+        prepared = prepare(recipe)  # once, before several trials would do it at the same time
+        _tuner(recipe, _trainable(recipe, folder, prepared), folder, pending, ladder, table).fit()
     return _result(folder, recipe)
 
 
@@ -88,11 +90,16 @@ class Asha(FIFOScheduler):
 
 
 def _tuner(
-    recipe: Recipe, folder: Path, pending: Sequence[Mapping[str, Any]], ladder: Ladder, table: TrialTable
+    recipe: Recipe,
+    trainable: Any,
+    folder: Path,
+    pending: Sequence[Mapping[str, Any]],
+    ladder: Ladder,
+    table: TrialTable,
 ) -> ray.tune.Tuner:
     starts = len(list((folder / TUNE_FOLDER).glob("*")))
     return ray.tune.Tuner(
-        _trainable(recipe, folder),
+        trainable,
         param_space={"trial": ray.tune.grid_search(list(pending))},
         tune_config=ray.tune.TuneConfig(
             metric=OBJECTIVE,
@@ -113,12 +120,13 @@ def _tuner(
     )
 
 
-def _trainable(recipe: Recipe, folder: Path) -> Any:
+def _trainable(recipe: Recipe, folder: Path, prepared: Prepared) -> Any:
     """A trial itself only waits for its workers, so it takes a token amount of memory and leaves them the CPUs."""
     values = recipe.plain()
+    shared = None if any(key.startswith(PREPARED_FROM) for key in recipe.search.space) else prepared
 
     def trial(config: dict[str, Any]) -> None:
-        run_trial(config, values=values, folder=str(folder))
+        run_trial(config, values=values, folder=str(folder), prepared=shared)
 
     return ray.tune.with_resources(trial, {"memory": TRIAL_MEMORY_BYTES})
 

@@ -5,10 +5,14 @@ Bound to localhost unless told otherwise. Ray must be connected; Serve is starte
 
 from __future__ import annotations
 
+import contextlib
+import logging
 import socket
+import time
 from dataclasses import dataclass
 from typing import Any
 
+import ray
 from ray import serve
 from ray.serve import Application, Deployment
 
@@ -21,6 +25,7 @@ from cairn.serving.settings import EvaluationSettings, InferenceSettings
 EVALUATION_PREFIX = "/v1/bits-per-byte"
 DASHBOARD_PREFIX = "/dashboard"
 REQUEST_TIMEOUT_S = 600.0
+SHUTDOWN_TIMEOUT_S = 30.0
 MOST_ONGOING = 1000
 """Requests that Serve lets into a replica at once; the engine queues, Serve's own default of 5 would starve it."""
 
@@ -34,6 +39,7 @@ class Serving:
 
     def stop(self) -> None:
         """End Serve and all its applications."""
+        _end_controller()
         serve.shutdown()
 
 
@@ -78,6 +84,7 @@ def serve_applications(
     if not wanted:
         raise UserError("there is nothing to serve", next_step="name a model, an evaluation or a dashboard")
     require_free_port(host, port)
+    logging.getLogger("ray.serve").setLevel(logging.WARNING)
     options: dict[str, Any] = {"host": host, "port": port, "request_timeout_s": REQUEST_TIMEOUT_S}
     serve.start(proxy_location="HeadOnly", http_options=options)
     serve.run_many(
@@ -85,6 +92,20 @@ def serve_applications(
     )
     url = f"http://{host}:{port}"
     return Serving(url, {name: f"{url}{'' if prefix == '/' else prefix}" for name, (_, prefix) in wanted.items()})
+
+
+def _end_controller() -> None:
+    """Let Serve's controller end before `serve.shutdown` asks it to: that waits inside the controller until it dies,
+    and Ray then tells the user that a task failed and will be retried (ray/serve/_private/controller.py)."""
+    from ray.serve._private.constants import SERVE_CONTROLLER_NAME, SERVE_NAMESPACE
+
+    until = time.monotonic() + SHUTDOWN_TIMEOUT_S
+    with contextlib.suppress(ValueError):  # no actor of that name any more
+        controller = ray.get_actor(SERVE_CONTROLLER_NAME, SERVE_NAMESPACE)
+        ray.get(controller.graceful_shutdown.remote(wait=False))
+        while time.monotonic() < until:
+            ray.get_actor(SERVE_CONTROLLER_NAME, SERVE_NAMESPACE)
+            time.sleep(0.1)
 
 
 def _deployed(actor: type, name: str, options: dict[str, Any], *, replicas: int = 1) -> Deployment:

@@ -32,6 +32,7 @@ from cairn.data.batch import Batch
 from cairn.errors import CairnError, UserError
 from cairn.metrics import Metric, merge
 from cairn.stages.base import Models, Stage
+from cairn.training.extension import await_build
 from cairn.training.masters import put_masters
 
 logging.getLogger("DeepSpeed").setLevel(logging.WARNING)
@@ -282,4 +283,5 @@ def _cpu_adam(optimizer: torch.optim.Optimizer) -> Any:
         raise UserError(
             f"{type(optimizer).__name__} cannot be offloaded", where="training.offload_optimizer", next_step="use adamw"
         )
+    await_build("cpu_adam")
     return DeepSpeedCPUAdam(optimizer.param_groups, adamw_mode=True)
