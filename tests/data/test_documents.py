@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 from cairn.data.components import canonical_tag, components, pile_weight
-from cairn.data.documents import DETECTION_ROWS, read_documents, read_records
+from cairn.data.detection import SAMPLE_ROWS
+from cairn.data.documents import read_documents, read_records
 from cairn.data.drops import DropReason, Rejected
 from cairn.errors import DataError
 from cairn.records import Document
@@ -56,17 +57,17 @@ def test_a_text_file_is_one_document_to_the_byte(tmp_path: Path) -> None:
     assert document.text.encode() == "é\r\nb\rc\n".encode()
 
 
-def test_the_first_fitting_row_settles_the_format(tmp_path: Path) -> None:
+def test_most_of_the_first_rows_settle_the_format(tmp_path: Path) -> None:
     path = tmp_path / "a.jsonl"
-    path.write_bytes(b'{"x": 1}\n' + GOOD + b'\n{"text": "no meta"}\n')
-    assert reasons(path) == ["NOT_OF_FORMAT", "Github", "NOT_OF_FORMAT"]
+    path.write_bytes(b'{"x": 1}\n' + 3 * (GOOD + b"\n") + b'{"text": "no meta"}\n')
+    assert reasons(path) == ["NOT_OF_FORMAT", "Github", "Github", "Github", "NOT_OF_FORMAT"]
 
 
-@pytest.mark.parametrize("lines", [1, DETECTION_ROWS + 1])
+@pytest.mark.parametrize("lines", [1, SAMPLE_ROWS + 1])
 def test_a_file_of_no_known_format_is_an_error(tmp_path: Path, lines: int) -> None:
     path = tmp_path / "a.jsonl"
-    path.write_bytes(b'{"prompt": 1}\n' * lines)
-    with pytest.raises(DataError, match="a row with the fields prompt"):
+    path.write_bytes(b'{"qqq": 1}\n' * lines)
+    with pytest.raises(DataError, match="rows with the keys qqq are of no known format"):
         list(read_records([path]))
 
 

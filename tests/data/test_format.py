@@ -7,8 +7,9 @@ from typing import Any
 
 import pytest
 
+from cairn.data.detection import detect
 from cairn.data.documents import read_records
-from cairn.data.format import Format, detect, names
+from cairn.data.format import Format, names
 from cairn.errors import DataError, UserError
 from cairn.records import Conversation, Document, Message, Source
 
@@ -19,7 +20,7 @@ FIELD = Path(__file__).parents[3] / "shared" / "data" / "field"
 
 
 def conversation(name: str, row: dict[str, Any]) -> Conversation:
-    record = Format.load(name).record(row, HERE)
+    record = Format.load(name).records(row, HERE)[0]
     assert isinstance(record, Conversation)
     return record
 
@@ -36,11 +37,11 @@ def test_there_are_five_formats_and_a_near_miss_is_named() -> None:
 
 def test_pile() -> None:
     row = {"text": "x\r\n", "meta": {"pile_set_name": "Github", "more": 1}}
-    assert Format.load("pile").record(row, HERE) == Document(HERE, "x\r\n", "Github")
+    assert Format.load("pile").records(row, HERE) == [Document(HERE, "x\r\n", "Github")]
 
 
 def test_text_keeps_id_and_subset() -> None:
-    assert Format.load("text").record({"text": "x", "id": 7}, HERE) == Document(HERE, "x", id="7")
+    assert Format.load("text").records({"text": "x", "id": 7}, HERE) == [Document(HERE, "x", id="7")]
 
 
 def test_alpaca_with_everything() -> None:
@@ -97,7 +98,7 @@ def test_openai_with_parts_calls_and_null_content() -> None:
         ("pile", [1], "a row is an object, found a list"),
         ("alpaca", {"instruction": "a", "output": None}, "'output': expected a string, found null"),
         ("alpaca", {"instruction": "a", "output": "b", "history": 3}, "'history': expected a list, found number"),
-        ("openai", {"messages": []}, "'messages': the list is empty"),
+        ("openai", {"messages": []}, "'messages': expected a list of objects, found an empty list"),
         ("openai", {"messages": [{"role": "bot", "content": "a"}]}, r"'messages.0.role': unknown role 'bot'"),
         ("openai", {"messages": [{"role": "user"}]}, "'messages.0.content': expected a string, found nothing"),
         ("openai", {"messages": [{"role": "user", "content": [{"type": "image_url"}]}]}, "'image_url' is not text"),
@@ -108,26 +109,76 @@ def test_openai_with_parts_calls_and_null_content() -> None:
 )
 def test_a_misfit_names_field_found_and_expected(name: str, row: Any, message: str) -> None:
     with pytest.raises(DataError, match=message) as caught:
-        Format.load(name).record(row, HERE)
+        Format.load(name).records(row, HERE)[0]
     assert caught.value.where == "f.jsonl:3"
 
 
+def test_detection_goes_by_the_first_rows() -> None:
+    rows = [{"instruction": "a", "output": "b"}] * 9 + [{"instruction": "a"}]
+    found = detect(rows, where="f.json")
+    assert (found.best.format.name, found.best.fitting) == ("alpaca", 0.9)
+
+
+@pytest.mark.parametrize("row", [{"messages": [], "label": True}, {"qqq": "a"}, {"messages": [{"from": "x"}]}])
+def test_an_unknown_row_is_met_with_its_keys_the_nearest_formats_and_a_draft(row: Any) -> None:
+    with pytest.raises(DataError) as caught:
+        detect([row], where="f.json")
+    text = str(caught.value)
+    assert f"rows with the keys {', '.join(row)} are of no known format" in text
+    assert text.count(": field '") == 3
+    assert "record: conversation" in text
+    assert "requires:" in text
+
+
+def test_rows_that_are_no_objects_are_said_to_be_none() -> None:
+    with pytest.raises(DataError, match="a row is an object, found string"):
+        detect(["text"], where="f.json")
+
+
+def test_a_partial_mapping_keeps_what_it_does_not_name() -> None:
+    changed = Format.load({"like": "alpaca", "rename": {"instruction": "question", "output": "reply"}})
+    row = {"question": "a", "input": "b", "reply": "c", "system": "s"}
+    (record,) = changed.records(row, HERE)
+    assert isinstance(record, Conversation)
+    assert turns(record) == [("system", "s"), ("user", "a\nb"), ("assistant", "c")]
+
+
+def test_roles_and_keys_can_be_added_to_a_known_format() -> None:
+    changed = Format.load(
+        {
+            "like": "sharegpt",
+            "rename": {"conversations": "dialog", "from": "who", "value": "says"},
+            "roles": {"me": "user", "it": "assistant"},
+            "subset": "topic",
+        }
+    )
+    row = {"dialog": [{"who": "me", "says": "a"}, {"who": "it", "says": "b"}], "topic": "x"}
+    (record,) = changed.records(row, HERE)
+    assert isinstance(record, Conversation)
+    assert (turns(record), record.subset) == ([("user", "a"), ("assistant", "b")], "x")
+
+
+def test_a_yaml_of_the_users_own(tmp_path: Path) -> None:
+    path = tmp_path / "mine.yaml"
+    path.write_text("about: mine\nrecord: document\nrequires: {body: string}\ntext: body\n")
+    assert Format.load(str(path)).records({"body": "x"}, HERE) == [Document(HERE, "x")]
+
+
 @pytest.mark.parametrize(
-    ("row", "name"),
+    ("text", "message"),
     [
-        ({"text": "a", "meta": {"pile_set_name": "b"}}, "pile"),
-        ({"text": "a", "meta": None}, "text"),
-        ({"instruction": "a", "output": "b"}, "alpaca"),
-        ({"messages": [{"role": "user", "content": "a"}]}, "openai"),
-        ({"conversations": []}, "sharegpt"),
-        ({"messages": [], "label": True}, None),
-        ({"prompt": "a"}, None),
-        ("text", None),
+        ("record: document\nrequires: {a: string}\ntext: a\n", "about"),
+        ("about: x\nrecord: document\nrequires: {a: string}\n", "a document needs text"),
+        ("about: x\nrecord: document\nrequires: {a: text}\ntext: a\n", "requires.a"),
+        ("about: x\nrecord: document\nrequires: {a: string}\ntext: a\ntxet: b\n", "did you mean 'text'"),
+        ("- 1\n", "a format is a mapping"),
     ],
 )
-def test_detection(row: Any, name: str | None) -> None:
-    found = detect(row)
-    assert (found.name if found else None) == name
+def test_a_wrong_yaml_says_what_is_wrong(text: str, message: str, tmp_path: Path) -> None:
+    path = tmp_path / "mine.yaml"
+    path.write_text(text)
+    with pytest.raises(UserError, match=message):
+        Format.load(str(path))
 
 
 @pytest.mark.skipif(not FIELD.is_dir(), reason=f"no field data at {FIELD}")
@@ -140,10 +191,3 @@ def test_files_from_the_field(file: str, count: int) -> None:
     if file.startswith("glaive"):
         calls = [m for record in records for m in record.messages if "tool_calls" in m.fields]  # type: ignore[union-attr]
         assert len(calls) == 92
-
-
-@pytest.mark.skipif(not FIELD.is_dir(), reason=f"no field data at {FIELD}")
-@pytest.mark.parametrize("file", ["kto_en_demo.json", "dpo_en_demo.json"])
-def test_preference_files_are_not_taken_for_conversations(file: str) -> None:
-    with pytest.raises(DataError, match="no row fits a known format"):
-        list(read_records([FIELD / file]))

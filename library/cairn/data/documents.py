@@ -1,35 +1,39 @@
 """Files to records: lines, JSON, format, subset and limit in one stream, with a reason for every line left out.
 
 JSON is read strictly: invalid UTF-8 and lone surrogates are refused (they could not be counted in bytes), the last
-of doubled keys counts, one bad line costs one line. With `auto` the format is that of the file's first row that fits any.
+of doubled keys counts, one bad line costs one line. With `auto` the format is detected from a file's first rows.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+import json
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from itertools import chain, groupby
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
 from cairn.data.components import canonical_tag
+from cairn.data.detection import SAMPLE_ROWS, detect
 from cairn.data.drops import DropReason, Rejected
-from cairn.data.format import Format, detect, names
+from cairn.data.format import Format
+from cairn.data.paths import value_at
 from cairn.data.sources.files import kind_of, resolve
 from cairn.data.sources.jsonl import Line, read_lines
 from cairn.errors import DataError
 from cairn.records import Document, Record, Source
 
 AUTO = "auto"
-DETECTION_ROWS = 100
-"""Rows tried before a file is given up as being of no known format."""
+FormatChoice = str | Mapping[str, Any]
+"""A format's name, the path of its YAML, or a mapping that changes one."""
 
 _decode = msgspec.json.Decoder().decode
 
 
 def read_records(
     files: Iterable[str | Path],
-    format: str = AUTO,
+    format: FormatChoice = AUTO,
     limit: int | None = None,
     subsets: Iterable[str] = (),
     *,
@@ -46,31 +50,63 @@ def read_records(
 
 
 def _file_records(
-    path: Path, format: str, limit: int | None, wanted: frozenset[str], on_bytes: Callable[[int], None] | None
+    path: Path, format: FormatChoice, limit: int | None, wanted: frozenset[str], on_bytes: Callable[[int], None] | None
 ) -> Iterator[Record | Rejected]:
-    chosen = Format.load(format) if format != AUTO else None
-    as_text = kind_of(path)[0] == "text"
-    tried = taken = 0
-    for line in read_lines(path, on_bytes=on_bytes):
-        source = Source(line.file, line.number)
-        row = _row(line, as_text=as_text)
+    rows = _rows(path, on_bytes)
+    if format == AUTO:
+        seen, rows = _peeked(rows)
+        if not seen:
+            yield from (row for _, row in rows)
+            return
+        chosen = detect(seen, where=str(path)).best.format
+    else:
+        chosen = Format.load(format)
+    taken = 0
+    for source, row in _grouped(rows, chosen.layout.group_by):
         if isinstance(row, Rejected):
             yield row
             continue
-        if chosen is None:
-            chosen, tried = detect(row), tried + 1
-            if chosen is None:
-                if tried == DETECTION_ROWS:
-                    raise _no_format(path, row)
-                yield Rejected(source, DropReason.NOT_OF_FORMAT, f"{_shape(row)} is of no known format")
-                continue
-        record = _record(chosen, row, source, wanted)
-        yield record
-        taken += not isinstance(record, Rejected)
-        if taken == limit:
-            return
-    if chosen is None and tried:
-        raise _no_format(path, row)
+        for record in _records(chosen, row, source, wanted):
+            yield record
+            taken += not isinstance(record, Rejected)
+            if taken == limit:
+                return
+
+
+def _rows(path: Path, on_bytes: Callable[[int], None] | None) -> Iterator[tuple[Source, Any]]:
+    as_text = kind_of(path)[0] == "text"
+    for line in read_lines(path, on_bytes=on_bytes):
+        yield Source(line.file, line.number), _row(line, as_text=as_text)
+
+
+def _peeked(rows: Iterator[tuple[Source, Any]]) -> tuple[list[Any], Iterator[tuple[Source, Any]]]:
+    """The first rows that can be read, and all rows as if none had been taken."""
+    taken: list[tuple[Source, Any]] = []
+    seen: list[Any] = []
+    for source, row in rows:
+        taken.append((source, row))
+        if not isinstance(row, Rejected):
+            seen.append(row)
+        if len(seen) == SAMPLE_ROWS:
+            break
+    return seen, chain(taken, rows)
+
+
+def _grouped(rows: Iterator[tuple[Source, Any]], path: str | None) -> Iterator[tuple[Source, Any]]:
+    """Neighbouring rows with the same value at `path` as one; the rows themselves where there is no path."""
+    if path is None:
+        yield from rows
+        return
+
+    def key(pair: tuple[Source, Any]) -> Any:
+        return None if isinstance(pair[1], Rejected) else json.dumps(value_at(pair[1], path), default=str)
+
+    for value, group in groupby(rows, key):
+        pairs = list(group)
+        if value is None:
+            yield from pairs
+        else:
+            yield pairs[0][0], {"rows": [row for _, row in pairs]}
 
 
 def _row(line: Line, *, as_text: bool) -> Any:
@@ -86,31 +122,19 @@ def _row(line: Line, *, as_text: bool) -> Any:
         return Rejected(source, DropReason.NOT_JSON, f"{error} (the line begins at byte {line.offset})")
 
 
-def _record(format: Format, row: Any, source: Source, wanted: frozenset[str]) -> Record | Rejected:
+def _records(format: Format, row: Any, source: Source, wanted: frozenset[str]) -> Iterator[Record | Rejected]:
     try:
-        record = format.record(row, source)
+        records = format.records(row, source)
     except DataError as error:
-        return Rejected(source, DropReason.NOT_OF_FORMAT, error.what)
-    if wanted and canonical_tag(record.subset) not in wanted:
-        return Rejected(source, DropReason.OTHER_SUBSET)
-    return record
-
-
-def _shape(row: Any) -> str:
-    return f"a row with the fields {', '.join(sorted(row))}" if isinstance(row, dict) else "a row that is no object"
-
-
-def _no_format(path: Path, row: Any) -> DataError:
-    known = "; ".join(Format.load(name).layout.about for name in names())
-    return DataError(
-        f"no row fits a known format; the last one tried is {_shape(row)}",
-        where=str(path),
-        next_step=f"the known ones are: {known}",
-    )
+        yield Rejected(source, DropReason.NOT_OF_FORMAT, error.what)
+        return
+    for record in records:
+        other = wanted and canonical_tag(record.subset) not in wanted
+        yield Rejected(source, DropReason.OTHER_SUBSET) if other else record
 
 
 def read_documents(
-    files: Iterable[str | Path], format: str = AUTO, limit: int | None = None, subsets: Iterable[str] = ()
+    files: Iterable[str | Path], format: FormatChoice = AUTO, limit: int | None = None, subsets: Iterable[str] = ()
 ) -> Iterator[Document]:
     """Every document of `files`, for scoring: a line that is no document is an error, for nothing may be left out.
 

@@ -1,4 +1,4 @@
-"""The parts of a conversation's row: text, roles, function calls and tools, brought to one spelling.
+"""The parts of a row to messages: text, roles, function calls and tools, brought to one spelling.
 
 Calls and tools become what chat templates read: `tool_calls: [{type, function: {name, arguments}}]` with arguments
 as an object, and `tools: [{type, function: {…}}]`. Nothing else is added or taken away.
@@ -7,17 +7,112 @@ as an object, and `tools: [{type, function: {…}}]`. Nothing else is added or t
 from __future__ import annotations
 
 import json
+import re
+from collections.abc import Iterator, Sequence
 from typing import Any
 
-from cairn.data.layout import MISSING, Turn, kind_name, value_at
+from cairn.data.layout import PLACEHOLDER, Each, Part, Split, Turn, kind_name
+from cairn.data.paths import MISSING, StepError, value_at
 from cairn.errors import DataError, did_you_mean
 from cairn.records import Message, Source
 
 
+def find(element: Any, path: str, source: Source, *, prefix: str = "") -> Any:
+    """The value at `path`, or MISSING; a DataError where a step of the path fails."""
+    try:
+        return value_at(element, path)
+    except StepError as error:
+        raise DataError(f"field '{prefix}{path}': {error}", where=str(source)) from None
+
+
+def messages_of(parts: Sequence[Part], row: Any, source: Source) -> Iterator[Message]:
+    """The messages of all parts, in order."""
+    for part in parts:
+        if isinstance(part, Turn):
+            yield from _turn(part, row, "", source)
+        elif isinstance(part, Each):
+            yield from _each(part, row, source)
+        else:
+            yield from _split(part, row, source)
+
+
+def _each(part: Each, row: Any, source: Source) -> Iterator[Message]:
+    elements = find(row, part.each, source)
+    if part.optional and (elements is MISSING or elements is None):
+        return
+    if not isinstance(elements, list):
+        raise DataError(f"field '{part.each}': expected a list, found {kind_name(elements)}", where=str(source))
+    if not elements and not part.optional:
+        raise DataError(f"field '{part.each}': the list is empty", where=str(source))
+    for index, element in enumerate(elements):
+        turns = (part.turns[index % len(part.turns)],) if part.cycle else part.turns
+        for turn in turns:
+            yield from _turn(turn, element, f"{part.each}.{index}.", source)
+
+
+def _split(part: Split, row: Any, source: Source) -> Iterator[Message]:
+    text = find(row, part.split, source)
+    if part.optional and (text is MISSING or text is None):
+        return
+    if not isinstance(text, str):
+        raise DataError(f"field '{part.split}': expected a string, found {kind_name(text)}", where=str(source))
+    marks = "|".join(re.escape(mark) for mark in sorted(part.marks, key=len, reverse=True))
+    before, *pieces = re.split(f"({marks})", text)
+    if _bare(before, part.drop):
+        if part.before is None:
+            shown = ", ".join(map(repr, part.marks))
+            raise DataError(f"field '{part.split}': text stands before the first of {shown}", where=str(source))
+        yield Message(part.before, _bare(before, part.drop))
+    if not pieces:
+        raise DataError(
+            f"field '{part.split}': none of the marks {', '.join(map(repr, part.marks))}", where=str(source)
+        )
+    for mark, content in zip(pieces[::2], pieces[1::2], strict=True):
+        if said := _bare(content, part.drop):
+            yield Message(part.marks[mark], said)
+
+
+def _bare(text: str, drop: Sequence[str]) -> str:
+    for part in drop:
+        text = text.replace(part, "")
+    return text.strip()
+
+
+def _turn(turn: Turn, element: Any, prefix: str, source: Source) -> Iterator[Message]:
+    text = _filled(turn, element, prefix, source) if turn.template else _joined(turn, element, prefix, source)
+    if text or not turn.optional:
+        yield build_message(turn, element, text, prefix=prefix, source=source)
+
+
+def _joined(turn: Turn, element: Any, prefix: str, source: Source) -> str:
+    texts = []
+    for path in turn.content:
+        required = path == turn.content[0] and not turn.optional and not _has_calls(turn, element)
+        found = find(element, path, source, prefix=prefix)
+        texts.append(plain_text(found, field=prefix + path, required=required, source=source))
+    return turn.joined_by.join(text for text in texts if text)
+
+
+def _filled(turn: Turn, element: Any, prefix: str, source: Source) -> str:
+    def fill(match: re.Match[str]) -> str:
+        found = find(element, match[1], source, prefix=prefix)
+        return plain_text(found, field=prefix + match[1], required=True, source=source)
+
+    return PLACEHOLDER.sub(fill, str(turn.template))
+
+
+def _has_calls(turn: Turn, element: Any) -> bool:
+    if "tool_calls" in turn.fields:
+        return True
+    return "tool_calls" in turn.keep and bool(isinstance(element, dict) and element.get("tool_calls"))
+
+
 def plain_text(found: Any, *, field: str, required: bool, source: Source) -> str:
-    """A text, or the joined text parts of OpenAI's list form; "" where an optional one is missing."""
+    """A text, a number as text, or the joined text parts of OpenAI's list form; "" where an optional one is missing."""
     if isinstance(found, str):
         return found
+    if isinstance(found, int | float) and not isinstance(found, bool):
+        return str(found)
     if found is MISSING or found is None:
         if required:
             raise DataError(f"field '{field}': expected a string, found {kind_name(found)}", where=str(source))
@@ -35,26 +130,33 @@ def _part_text(part: dict[str, Any], field: str, source: Source) -> str:
 
 def build_message(turn: Turn, element: Any, text: str, *, prefix: str, source: Source) -> Message:
     """One message from an element of a row."""
+    fields = _fields(turn, element, prefix, source)
     if turn.role_at is None:
         assert turn.role is not None, "a turn has role or role_at"
-        return Message(turn.role, text)
-    name = value_at(element, turn.role_at)
+        return Message(turn.role, text, _weight(turn, element, prefix, source), fields)
+    name = find(element, turn.role_at, source, prefix=prefix)
     field = prefix + turn.role_at
     if not isinstance(name, str):
         raise DataError(f"field '{field}': expected a string, found {kind_name(name)}", where=str(source))
     if name not in turn.roles:
         raise DataError(f"field '{field}': unknown role '{name}'; {did_you_mean(name, turn.roles)}", where=str(source))
-    fields = {key: element[key] for key in turn.keep if element.get(key) is not None}
     if name in turn.calls:
-        fields["tool_calls"] = _json(text, prefix + turn.content[0], source)
+        fields["tool_calls"] = _calls(_json(text, prefix + turn.content[0], source), prefix + turn.content[0], source)
         text = ""
-    if "tool_calls" in fields:
-        fields["tool_calls"] = _calls(fields["tool_calls"], prefix + "tool_calls", source)
     return Message(turn.roles[name], text, _weight(turn, element, prefix, source), fields)
 
 
+def _fields(turn: Turn, element: Any, prefix: str, source: Source) -> dict[str, Any]:
+    places = {key: key for key in turn.keep} | turn.fields
+    found = {key: find(element, path, source, prefix=prefix) for key, path in places.items()}
+    fields = {key: value for key, value in found.items() if value is not MISSING and value is not None}
+    if "tool_calls" in fields:
+        fields["tool_calls"] = _calls(fields["tool_calls"], f"{prefix}{places['tool_calls']}", source)
+    return fields
+
+
 def _weight(turn: Turn, element: Any, prefix: str, source: Source) -> float:
-    found = value_at(element, turn.weight) if turn.weight else MISSING
+    found = find(element, turn.weight, source, prefix=prefix) if turn.weight else MISSING
     if found is MISSING or found is None:
         return 1.0
     if isinstance(found, (int, float)) and 0 <= found < float("inf"):

@@ -1,0 +1,127 @@
+"""Where something stands in a row, as a format's YAML says it: `meta.title`, `chat.*.text`, `answer | after:#### | strip`.
+
+Keys are dotted; a number is an index into a list (−1 the last), `*` every element of a list or mapping, `.` the row itself.
+Behind ` | ` stand steps that work on what was found: a small fixed set, so a YAML stays data and runs no code.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from functools import cache
+from typing import Any
+
+MISSING = object()
+ITSELF, EVERY, PIPE = ".", "*", " | "
+
+
+class StepError(ValueError):
+    """A step that cannot work on what was found; the text says what was expected."""
+
+
+def value_at(row: Any, path: str) -> Any:
+    """The value at `path`, or MISSING. Raises StepError."""
+    keys, steps = _parsed(path)
+    found = _walk(row, keys)
+    for step, argument in steps:
+        if found is MISSING or found is None:
+            return found
+        found = STEPS[step](found, argument)
+    return found
+
+
+def first_key(path: str) -> str:
+    """The key of the row that a path begins with; "" for the row itself."""
+    keys, _ = _parsed(path)
+    return keys[0] if keys else ""
+
+
+def renamed(path: str, names: Mapping[str, str]) -> str:
+    """The path with every key that `names` has replaced."""
+    where, *steps = path.split(PIPE)
+    return PIPE.join([ITSELF if where == ITSELF else ".".join(names.get(key, key) for key in where.split(".")), *steps])
+
+
+@cache
+def _parsed(path: str) -> tuple[tuple[str, ...], tuple[tuple[str, str], ...]]:
+    where, *steps = path.split(PIPE)
+    named = [step.partition(":")[::2] for step in steps]
+    for name, _ in named:
+        if name not in STEPS:
+            raise ValueError(f"'{path}': there is no step '{name}'; there are {', '.join(STEPS)}")
+    return () if where == ITSELF else tuple(where.split(".")), tuple(named)
+
+
+def _walk(value: Any, keys: Sequence[str]) -> Any:
+    for at, key in enumerate(keys):
+        if key == EVERY:
+            if not isinstance(value, list | dict):
+                return MISSING
+            elements = value.values() if isinstance(value, dict) else value
+            return [found for element in elements if (found := _walk(element, keys[at + 1 :])) is not MISSING]
+        if isinstance(value, Mapping) and key in value:
+            value = value[key]
+        elif isinstance(value, list) and key.removeprefix("-").isdecimal() and -len(value) <= int(key) < len(value):
+            value = value[int(key)]
+        else:
+            return MISSING
+    return value
+
+
+def _text(step: str, found: Any) -> str:
+    if not isinstance(found, str):
+        raise StepError(f"{step} works on a string, found {type(found).__name__}")
+    return found
+
+
+def _json(found: Any, _: str) -> Any:
+    """JSON inside a string; anything else is what it is."""
+    if not isinstance(found, str):
+        return found
+    if not found.strip():
+        return MISSING
+    try:
+        return json.loads(found)
+    except json.JSONDecodeError as error:
+        raise StepError(f"expected JSON ({error.msg})") from None
+
+
+def _after(found: Any, mark: str) -> Any:
+    """What follows the last `mark`."""
+    _, seen, rest = _text("after", found).rpartition(mark)
+    return rest if seen else MISSING
+
+
+def _boxed(found: Any, _: str) -> Any:
+    r"""What stands in the last \boxed{…}, braces within it balanced."""
+    text = _text("boxed", found)
+    start = text.rfind("\\boxed{")
+    if start < 0:
+        return MISSING
+    depth, begin = 0, start + len("\\boxed")
+    for at in range(begin, len(text)):
+        depth += {"{": 1, "}": -1}.get(text[at], 0)
+        if depth == 0:
+            return text[begin + 1 : at]
+    return MISSING
+
+
+def _joined(found: Any, _: str) -> str:
+    if not isinstance(found, list) or not all(isinstance(part, str) for part in found):
+        raise StepError("lines works on a list of strings")
+    return "\n".join(found)
+
+
+STEPS: dict[str, Callable[[Any, str], Any]] = {
+    "json": _json,
+    "strip": lambda found, _: _text("strip", found).strip(),
+    "lower": lambda found, _: _text("lower", found).lower(),
+    "after": _after,
+    "before": lambda found, mark: _text("before", found).partition(mark)[0],
+    "without": lambda found, mark: _text("without", found).replace(mark, ""),
+    "boxed": _boxed,
+    "lines": _joined,
+    "first": lambda found, _: found[0] if isinstance(found, list) and found else MISSING,
+    "last": lambda found, _: found[-1] if isinstance(found, list) and found else MISSING,
+}
+"""Name → what it does with the value and the text behind its colon. `before` leaves a text without the mark whole."""
