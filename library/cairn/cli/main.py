@@ -16,9 +16,11 @@ import typer
 from cairn.cli import (
     adapters,
     dashboard,
+    data,
     doctor,
     evaluate,
     export,
+    import_,
     prepare,
     quickstart,
     sample,
@@ -48,9 +50,10 @@ def options(
     """Fine-tune, serve and measure language models on a Ray cluster."""
 
 
-for module in (quickstart, sample, prepare, train, search, evaluate, serve, dashboard, export, submit, doctor):
+for module in (quickstart, sample, import_, prepare, train, search, evaluate, serve, dashboard, export, submit, doctor):
     app.command(module.NAME)(module.command)
 app.add_typer(adapters.app, name="adapters")
+app.add_typer(data.app, name="data")
 
 
 def run(arguments: Sequence[str]) -> int:

@@ -44,11 +44,28 @@ def trackers_exist(training: Any) -> Iterator[Problem]:
 
 
 def format_exists(data: Any) -> Iterator[Problem]:
-    """The format is auto or a YAML file of `data/formats`, looked up by name so that no data code is imported."""
+    """A format is auto, a YAML file of `data/formats` (looked up by name, so that no data code is imported), a YAML
+    of the user's own, or like one of these."""
     folder = resources.files("cairn.data.formats")
     names = {"auto", *(file.name.removesuffix(".yaml") for file in folder.iterdir() if file.name.endswith(".yaml"))}
-    if data.format not in names:
-        yield Problem("data.format", data.format, "there is no such format", did_you_mean(data.format, names))
+    own = [(f"data.train.{i}.format", entry.format) for i, entry in enumerate(data.train) if not isinstance(entry, str)]
+    for path, choice in [("data.format", data.format), *own]:
+        name = choice.get("like", "") if isinstance(choice, dict) else choice
+        if name is None or name in names or str(name).endswith((".yaml", ".yml")):
+            continue
+        if isinstance(choice, dict) and not name:
+            yield Problem(path, choice, "says not which format it is like", "write {like: alpaca, rename: {…}}")
+        else:
+            yield Problem(path, name, "there is no such format", did_you_mean(str(name), names))
+
+
+def datasets_are_named(data: Any) -> Iterator[Problem]:
+    """An entry of data.train is a path, or a name of a catalogue."""
+    for i, entry in enumerate(data.train):
+        if not isinstance(entry, str) and (entry.path is None) == (entry.catalog is None):
+            yield Problem(f"data.train.{i}", entry.model_dump(), "needs either path or catalog", "write {path: …}")
+        elif not isinstance(entry, str) and (entry.catalog is None) != (entry.name is None):
+            yield Problem(f"data.train.{i}", entry.model_dump(), "catalog and name go together", "give both")
 
 
 def axes_are_whole(search: Any) -> Iterator[Problem]:
@@ -69,5 +86,6 @@ RULES: tuple[tuple[tuple[str, ...], Callable[..., Iterator[Problem]]], ...] = (
     (("training",), offload_needs_zero),
     (("training",), trackers_exist),
     (("data",), format_exists),
+    (("data",), datasets_are_named),
     (("search",), axes_are_whole),
 )

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
+from types import NoneType, UnionType
+from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
 from pydantic import ValidationError
 from pydantic.fields import FieldInfo
@@ -42,13 +43,18 @@ def _describe(field: FieldInfo | None) -> str:
 
 
 def type_name(annotation: Any) -> str:
-    """A type as a person reads it: `int`, `list of str`, `fp32 | bf16`."""
-    text = getattr(annotation, "__name__", None) if isinstance(annotation, type) else str(annotation)
-    text = str(text or annotation).replace("typing.", "")
-    if text.startswith("Literal["):
-        return text.removeprefix("Literal[").rstrip("]").replace("'", "").replace(", ", " | ")
-    if "tuple[" in text:
-        return "list of " + text.partition("tuple[")[2].partition(",")[0]
-    if "Annotated[" in text:
-        text = text.partition("Annotated[")[2].partition(",")[0] + (" or none" if "None" in text else "")
-    return text.replace(" | None", " or none")
+    """A type as a person reads it: `int`, `list of str`, `fp32 | bf16`, `str or mapping`."""
+    origin, inner = get_origin(annotation), get_args(annotation)
+    if origin is Annotated:
+        return type_name(inner[0])
+    if origin is Literal:
+        return " | ".join(map(str, inner))
+    if origin in (Union, UnionType):
+        return " or ".join(map(type_name, inner))
+    if origin is tuple:
+        return f"list of {type_name(inner[0])}"
+    if annotation is NoneType:
+        return "none"
+    if origin is dict or (isinstance(annotation, type) and issubclass(annotation, Section)):
+        return "mapping"
+    return str(getattr(annotation, "__name__", annotation))

@@ -150,10 +150,10 @@ def _parse_choice(section: str, value: Any, problems: list[Problem]) -> Choice |
 def _expanded(section: Section) -> Section:
     """The section with `~` and `$CAIRN_HOME` expanded in its path-like strings."""
     changed: dict[str, Any] = {}
-    for key in ("path", "train", "validation", "files"):
+    for key in ("path", "train", "validation", "files", "catalog", "format"):
         value = getattr(section, key, None)
         if isinstance(value, str):
             changed[key] = home.expand(value)
         elif isinstance(value, tuple):
-            changed[key] = tuple(home.expand(item) for item in value)
+            changed[key] = tuple(home.expand(item) if isinstance(item, str) else _expanded(item) for item in value)
     return section.model_copy(update=changed)

@@ -31,12 +31,30 @@ class Model(Section):
     trust_remote_code: bool = Field(False, description="run Python code that ships with the model")
 
 
+FormatChoice = str | dict[str, Any]
+
+
+class Dataset(Section):
+    """One of several datasets: a path, or an entry of a LlamaFactory catalogue, with settings of its own."""
+
+    path: str | None = Field(None, description="a file, folder or glob, local or on hf://, s3://, gs://")
+    catalog: str | None = Field(None, description="a dataset_info.json; with name, in place of path")
+    name: str | tuple[str, ...] | None = Field(None, description="entries of the catalogue")
+    format: FormatChoice | None = Field(None, description="as data.format, which it overrides")
+    limit: Positive | None = Field(None, description="as data.limit, which it overrides")
+    weight: float | None = Field(None, gt=0, description="its share of an epoch beside the others; none: its rows")
+
+
 class Data(Section):
     """What is trained on, how it becomes tokens, and how tokens become rows."""
 
-    train: tuple[str, ...] = Field(min_length=1, description="files or globs, local")
+    train: tuple[str | Dataset, ...] = Field(
+        min_length=1, description="files, folders or globs, local or on hf://, s3://, gs://; or data.train entries"
+    )
     validation: tuple[str, ...] = Field((), description="files held out for evaluation during training")
-    format: str = Field("auto", description="a format of data/formats, or auto to detect it from the first row")
+    format: FormatChoice = Field(
+        "auto", description="a format's name, a YAML of your own, {like: NAME, rename: {…}}, or auto to detect it"
+    )
     subsets: tuple[str, ...] = Field((), description="keep only documents of these subsets; empty keeps all")
     limit: Positive | None = Field(None, description="use at most this many records of each file")
     sequence_length: Positive = Field(1024, description="tokens in a row, the most a model sees at once")
@@ -44,6 +62,12 @@ class Data(Section):
         "drop", description="what happens to a conversation longer than a row; headers are never cut, cuts are counted"
     )
     packing: bool = Field(True, description="put several samples into one row, isolated from each other")
+    arrangement: Literal["shuffled", "interleaved", "concatenated"] = Field(
+        "shuffled", description="order of the rows of several datasets in an epoch"
+    )
+    epoch_ends: Literal["first", "all"] = Field(
+        "first", description="with weights: when the first dataset was seen whole, or when all were"
+    )
     max_bad_fraction: Fraction = Field(0.01, description="stop when more than this share of records is unusable")
 
 

@@ -18,7 +18,7 @@ from pydantic_core import PydanticUndefined
 
 from cairn.config.explain import type_name
 from cairn.config.home import default_storage
-from cairn.config.recipe import PLUGIN_SECTIONS, SECTIONS, Axis, Recipe
+from cairn.config.recipe import PLUGIN_SECTIONS, SECTIONS, Axis, Dataset, Recipe
 from cairn.config.section import Section
 from cairn.plugins import FAMILIES
 
@@ -50,6 +50,8 @@ def _section(name: str) -> Iterator[str]:
         yield _heading(f"`{name}`", SECTIONS[name].__doc__) + "\n\n" + _rows(name, SECTIONS[name])
         if name == "search":
             yield _heading("`search.space`", Axis.__doc__) + "\n\n" + _rows("search.space.KEY", Axis)
+        if name == "data":
+            yield _heading("`data.train`", Dataset.__doc__) + "\n\n" + _rows("data.train.N", Dataset)
         return
     family, default = PLUGIN_SECTIONS[name]
     plugins = FAMILIES[family]
@@ -70,8 +72,7 @@ def _heading(title: str, docstring: str | None) -> str:
 def _rows(section: str, config: type[Section]) -> str:
     lines = [*HEADER]
     for key, field in config.model_fields.items():
-        kind = type_name(field.annotation).replace(f"dict[str, {Axis.__module__}.Axis]", "mapping")
-        cells = (f"`{section}.{key}`", kind, _default(field), field.description or "")
+        cells = (f"`{section}.{key}`", type_name(field.annotation), _default(field), field.description or "")
         lines.append("| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |")
     return "\n".join(lines)
 
