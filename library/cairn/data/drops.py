@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 
+from cairn.errors import DataError
 from cairn.records import Source
 
 
@@ -15,6 +16,8 @@ class DropReason(StrEnum):
     OTHER_SUBSET = "subset not chosen"
     NOT_JSON = "not valid JSON in UTF-8"
     NOT_OF_FORMAT = "row does not fit the format"
+    NO_PREFERENCE = "no answer is better than another"
+    NOT_JUDGED = "answer not judged"
     EMPTY = "empty text"
     TOO_LONG = "longer than a row"
     NOTHING_TO_TRAIN = "no answer to train on"
@@ -28,7 +31,16 @@ class DropReason(StrEnum):
         return self not in CHOSEN
 
 
-CHOSEN = frozenset({DropReason.BLANK_LINE, DropReason.OTHER_SUBSET, DropReason.EMPTY, DropReason.TOO_LONG})
+CHOSEN = frozenset(
+    {
+        DropReason.BLANK_LINE,
+        DropReason.OTHER_SUBSET,
+        DropReason.NO_PREFERENCE,
+        DropReason.NOT_JUDGED,
+        DropReason.EMPTY,
+        DropReason.TOO_LONG,
+    }
+)
 
 
 class CutReason(StrEnum):
@@ -36,6 +48,30 @@ class CutReason(StrEnum):
 
     ANSWER_END = "end of the conversation cut"
     OLDEST_TURNS = "oldest turns cut"
+
+
+class LeftOut(DataError):
+    """A row that is of its format and still becomes no record. `reason` says why."""
+
+    reason: DropReason
+
+
+class NoPreference(LeftOut):
+    """No two answers of the row differ in how good they are, or in what they say."""
+
+    reason = DropReason.NO_PREFERENCE
+
+
+class NotJudged(LeftOut):
+    """Nobody has said yet whether the answer is good."""
+
+    reason = DropReason.NOT_JUDGED
+
+
+class EmptyAnswer(LeftOut):
+    """An answer says nothing, so it can be neither learnt nor unlearnt."""
+
+    reason = DropReason.EMPTY
 
 
 @dataclass(frozen=True)

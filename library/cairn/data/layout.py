@@ -7,13 +7,13 @@ requires the most is its format. Everything not said keeps its default; a YAML h
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Literal, Self
 
 from pydantic import Field, model_validator
 
 from cairn.config.section import Section
-from cairn.data.paths import MISSING, first_key, value_at
+from cairn.data.paths import MISSING, first_keys, value_at
 
 Role = Literal["system", "user", "assistant", "tool"]
 Kind = Literal["string", "list", "number", "boolean", "object", "strings", "objects"]
@@ -35,9 +35,12 @@ class Check(Section):
     kind: Kind | None = Field(None, description="its type")
     values: tuple[Scalar, ...] = Field((), description="it is one of these")
     matches: str | None = Field(None, description="a regular expression that is found in it")
+    nullable: bool = Field(False, description="null is right too, if the key is there")
 
     def misfit(self, found: Any) -> str | None:
         """What is wrong with `found`, or None."""
+        if found is None and self.nullable:
+            return None
         if self.kind is not None and not is_kind(found, self.kind):
             return f"expected {_article(self.kind)}, found {_found(found, self.kind)}"
         if self.values and found not in self.values:
@@ -60,6 +63,7 @@ class Turn(Section):
     keep: tuple[str, ...] = Field((), description="further keys that a chat template may read")
     fields: dict[str, str] = Field({}, description="field that a chat template may read → its path in the element")
     calls: tuple[str, ...] = Field((), description="names at role_at whose text is a JSON function call")
+    otherwise: str | None = Field(None, description="the text where none is found")
     optional: bool = Field(False, description="no message where the text is missing or empty")
 
     def paths(self) -> Iterator[str]:
@@ -97,10 +101,19 @@ class Option(Section):
     """An answer that is compared with others, or with `each` every answer of a list, and how good it is."""
 
     each: str | None = Field(None, description="path of a list of answers; the other paths start in its elements")
-    content: tuple[str, ...] = Field(min_length=1, description="paths of the answer's text")
+    content: tuple[str, ...] = Field((), description="paths of the answer's text")
+    messages: tuple[Part, ...] = Field((), description="the answer as messages, in place of content")
     score: str | None = Field(None, description="path of a number, more is better")
     rank: str | None = Field(None, description="path of a number, less is better")
     wins: dict[str, Scalar] = Field({}, description="path → the value with which this answer is the better one")
+
+    @model_validator(mode="after")
+    def _whole(self) -> Self:
+        if bool(self.content) == bool(self.messages):
+            raise ValueError("an answer has content or messages")
+        if [self.score, self.rank, self.wins or None].count(None) != 2:
+            raise ValueError("an answer has one of score, rank and wins")
+        return self
 
 
 class Verdict(Section):
@@ -119,14 +132,19 @@ class Layout(Section):
     record: Literal["document", "conversation", "comparison", "judgement"] = Field(description="what a row becomes")
     requires: dict[str, Kind | Check] = Field(min_length=1, description="path → type or test; else not this format")
     excludes: tuple[str, ...] = Field((), description="keys that make it another format")
+    closed: bool = Field(False, description="so does any key that the format does not know")
     knows: tuple[str, ...] = Field((), description="further keys of such rows that no part reads")
     group_by: str | None = Field(None, description="rows in a row with the same value here become one: {rows: […]}")
+    rows: str | None = Field(
+        None, description="path of a list of objects: each, laid over the row, is a row of its own"
+    )
     text: str | None = Field(None, description="path of a document's text")
     messages: tuple[Part, ...] = Field((), description="a conversation's messages in order")
     prompt: tuple[Part, ...] = Field((), description="what is answered; none: what the answers begin with in common")
     chosen: tuple[Part, ...] = Field((), description="the better answer")
     rejected: tuple[Part, ...] = Field((), description="the worse answer")
     answers: tuple[Option, ...] = Field((), description="scored or ranked answers in place of chosen and rejected")
+    ties: dict[str, tuple[Scalar, ...]] = Field({}, description="path → values with which no answer is the better one")
     margin: str | None = Field(None, description="path of how much better the chosen answer is")
     good: Verdict | None = Field(None, description="the judgement of the last answer in messages")
     tools: str | None = Field(None, description="path of the tools on offer: a list, or a JSON text of one")
@@ -149,7 +167,7 @@ class Layout(Section):
     def known_keys(self) -> frozenset[str]:
         """Keys of the row that the format reads, requires, or at least knows."""
         paths = [*self.requires, *self.knows, *_read(self)]
-        return frozenset(first_key(path) for path in paths)
+        return frozenset(key for path in paths for key in first_keys(path))
 
 
 NEEDS = {
@@ -162,19 +180,24 @@ NEEDS = {
 
 def _read(layout: Layout) -> Iterator[str]:
     """Every path of a layout that starts at the row."""
-    optional = (layout.text, layout.margin, layout.tools, layout.answer, layout.subset, layout.id, layout.group_by)
-    yield from (path for path in optional if path)
-    for part in (*layout.messages, *layout.prompt, *layout.chosen, *layout.rejected):
-        if isinstance(part, Turn):
-            yield from part.paths()
-        else:
-            yield part.each if isinstance(part, Each) else part.split
+    single = (layout.text, layout.margin, layout.tools, layout.answer, layout.subset, layout.id, layout.group_by)
+    yield from (path for path in (*single, layout.rows) if path)
+    yield from _read_by((*layout.messages, *layout.prompt, *layout.chosen, *layout.rejected))
+    yield from layout.ties
     for option in layout.answers:
-        inside = [*option.content, *(path for path in (option.score, option.rank) if path)]
+        inside = [*option.content, *_read_by(option.messages), *(p for p in (option.score, option.rank) if p)]
         yield from ([option.each] if option.each else inside)
         yield from option.wins
     if layout.good is not None:
         yield layout.good.at
+
+
+def _read_by(parts: Sequence[Part]) -> Iterator[str]:
+    for part in parts:
+        if isinstance(part, Turn):
+            yield from part.paths()
+        else:
+            yield part.each if isinstance(part, Each) else part.split
 
 
 def misfit(layout: Layout, row: Mapping[str, Any]) -> str | None:
@@ -190,12 +213,15 @@ def misfit(layout: Layout, row: Mapping[str, Any]) -> str | None:
     for key in layout.excludes:
         if row.get(key) is not None:
             return f"field '{key}' makes it another format"
+    for key in row if layout.closed else ():
+        if key not in layout.known_keys():
+            return f"field '{key}' is unknown to this format"
     return None
 
 
 def as_check(wanted: Kind | Check) -> Check:
     """A requirement in its long form."""
-    return wanted if isinstance(wanted, Check) else Check(kind=wanted, values=(), matches=None)
+    return wanted if isinstance(wanted, Check) else Check(kind=wanted, values=(), matches=None, nullable=False)
 
 
 def is_kind(value: Any, kind: Kind) -> bool:

@@ -63,7 +63,7 @@ def _split(part: Split, row: Any, source: Source) -> Iterator[Message]:
             shown = ", ".join(map(repr, part.marks))
             raise DataError(f"field '{part.split}': text stands before the first of {shown}", where=str(source))
         yield Message(part.before, _bare(before, part.drop))
-    if not pieces:
+    if not pieces and part.before is None:
         raise DataError(
             f"field '{part.split}': none of the marks {', '.join(map(repr, part.marks))}", where=str(source)
         )
@@ -80,6 +80,7 @@ def _bare(text: str, drop: Sequence[str]) -> str:
 
 def _turn(turn: Turn, element: Any, prefix: str, source: Source) -> Iterator[Message]:
     text = _filled(turn, element, prefix, source) if turn.template else _joined(turn, element, prefix, source)
+    text = text or turn.otherwise or ""
     if text or not turn.optional:
         yield build_message(turn, element, text, prefix=prefix, source=source)
 
@@ -87,24 +88,25 @@ def _turn(turn: Turn, element: Any, prefix: str, source: Source) -> Iterator[Mes
 def _joined(turn: Turn, element: Any, prefix: str, source: Source) -> str:
     texts = []
     for path in turn.content:
-        required = path == turn.content[0] and not turn.optional and not _has_calls(turn, element)
+        required = path == turn.content[0] and not (turn.optional or turn.otherwise) and not _has_calls(turn, element)
         found = find(element, path, source, prefix=prefix)
         texts.append(plain_text(found, field=prefix + path, required=required, source=source))
     return turn.joined_by.join(text for text in texts if text)
 
 
 def _filled(turn: Turn, element: Any, prefix: str, source: Source) -> str:
-    def fill(match: re.Match[str]) -> str:
-        found = find(element, match[1], source, prefix=prefix)
-        return plain_text(found, field=prefix + match[1], required=True, source=source)
-
-    return PLACEHOLDER.sub(fill, str(turn.template))
+    paths = PLACEHOLDER.findall(str(turn.template))
+    found = {path: find(element, path, source, prefix=prefix) for path in paths}
+    if turn.optional and any(value is MISSING or value is None for value in found.values()):
+        return ""
+    texts = {p: plain_text(value, field=prefix + p, required=True, source=source) for p, value in found.items()}
+    return PLACEHOLDER.sub(lambda match: texts[match[1]], str(turn.template))
 
 
 def _has_calls(turn: Turn, element: Any) -> bool:
-    if "tool_calls" in turn.fields:
-        return True
-    return "tool_calls" in turn.keep and bool(isinstance(element, dict) and element.get("tool_calls"))
+    path = turn.fields.get("tool_calls", "tool_calls" if "tool_calls" in turn.keep else "")
+    found = value_at(element, path) if path else MISSING
+    return found is not MISSING and bool(found)
 
 
 def plain_text(found: Any, *, field: str, required: bool, source: Source) -> str:

@@ -1,18 +1,19 @@
 """Where something stands in a row, as a format's YAML says it: `meta.title`, `chat.*.text`, `answer | after:#### | strip`.
 
 Keys are dotted; a number is an index into a list (−1 the last), `*` every element of a list or mapping, `.` the row itself.
-Behind ` | ` stand steps that work on what was found: a small fixed set, so a YAML stays data and runs no code.
+Behind ` | ` stand steps that work on what was found: a small fixed set, so a YAML stays data and runs no code. Several
+paths stand with ` || ` between them (`label || kto_tag`): the first that leads to something.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cache
 from typing import Any
 
 MISSING = object()
-ITSELF, EVERY, PIPE = ".", "*", " | "
+ITSELF, EVERY, PIPE, OR = ".", "*", " | ", " || "
 
 
 class StepError(ValueError):
@@ -20,7 +21,17 @@ class StepError(ValueError):
 
 
 def value_at(row: Any, path: str) -> Any:
-    """The value at `path`, or MISSING. Raises StepError."""
+    """The value at `path`, or MISSING; of several paths the first value that is not null. Raises StepError."""
+    found = MISSING
+    for one in path.split(OR):
+        other = _value_at(row, one)
+        found = found if other is MISSING else other
+        if other is not MISSING and other is not None:
+            break
+    return found
+
+
+def _value_at(row: Any, path: str) -> Any:
     keys, steps = _parsed(path)
     found = _walk(row, keys)
     for step, argument in steps:
@@ -30,14 +41,18 @@ def value_at(row: Any, path: str) -> Any:
     return found
 
 
-def first_key(path: str) -> str:
-    """The key of the row that a path begins with; "" for the row itself."""
-    keys, _ = _parsed(path)
-    return keys[0] if keys else ""
+def first_keys(path: str) -> Iterator[str]:
+    """The key of the row that a path begins with, for each of several paths; none for the row itself."""
+    for one in path.split(OR):
+        yield from _parsed(one)[0][:1]
 
 
 def renamed(path: str, names: Mapping[str, str]) -> str:
     """The path with every key that `names` has replaced."""
+    return OR.join(_renamed(one, names) for one in path.split(OR))
+
+
+def _renamed(path: str, names: Mapping[str, str]) -> str:
     where, *steps = path.split(PIPE)
     return PIPE.join([ITSELF if where == ITSELF else ".".join(names.get(key, key) for key in where.split(".")), *steps])
 
@@ -112,16 +127,33 @@ def _joined(found: Any, _: str) -> str:
     return "\n".join(found)
 
 
+def _at(found: Any, path: str) -> Any:
+    """Further down in what an earlier step found."""
+    return _walk(found, path.split("."))
+
+
+def _negative(found: Any, _: str) -> Any:
+    """A number with its sign turned, also where it is written as a string."""
+    try:
+        return -float(found)
+    except (TypeError, ValueError):
+        raise StepError(f"negative works on a number, found {type(found).__name__}") from None
+
+
 STEPS: dict[str, Callable[[Any, str], Any]] = {
     "json": _json,
+    "at": _at,
+    "negative": _negative,
     "strip": lambda found, _: _text("strip", found).strip(),
     "lower": lambda found, _: _text("lower", found).lower(),
     "after": _after,
     "before": lambda found, mark: _text("before", found).partition(mark)[0],
     "without": lambda found, mark: _text("without", found).replace(mark, ""),
+    "unless": lambda found, nothing: MISSING if found == nothing else found,
     "boxed": _boxed,
     "lines": _joined,
     "first": lambda found, _: found[0] if isinstance(found, list) and found else MISSING,
     "last": lambda found, _: found[-1] if isinstance(found, list) and found else MISSING,
 }
-"""Name → what it does with the value and the text behind its colon. `before` leaves a text without the mark whole."""
+"""Name → what it does with the value and the text behind its colon. `before` leaves a text without the mark whole;
+`unless` takes the text that stands for nothing as missing."""

@@ -1,16 +1,19 @@
 """Rows that compare or judge answers: pairs, scored and ranked answers, verdicts.
 
 A ranking of n answers becomes a pair for every two that differ; its pairs share a group and weigh 1 together, so that
-long rankings do not dominate. Answers that tie are no pair.
+long rankings do not dominate. Answers that tie are no pair, and a row of nothing but ties is left out with that reason
+(`NoPreference`), as is one that nobody has judged yet: it is no fault of the data. A score that is null is no score.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import combinations
 from typing import Any
 
-from cairn.data.layout import Layout, Option, Verdict, kind_name
+from cairn.data.drops import EmptyAnswer, NoPreference, NotJudged
+from cairn.data.layout import Layout, Option, Scalar, Verdict, kind_name
 from cairn.data.messages import find, messages_of, plain_text
 from cairn.data.paths import MISSING
 from cairn.errors import DataError
@@ -18,89 +21,155 @@ from cairn.records import Comparison, Judgement, Message, Source
 
 Messages = tuple[Message, ...]
 YES, NO = ("true", "yes", "1"), ("false", "no", "0")
+NO_NUMBER = ("", "N/A", "nan", "NaN")
+"""How tables write a score that is not there."""
 
 
 def comparisons(layout: Layout, row: Any, source: Source, labels: Mapping[str, str]) -> Iterator[Comparison]:
-    """The pairs of a row. DataError where no answer is better than another, or an answer says nothing."""
+    """The pairs of a row. LeftOut where no answer is the better one, DataError where a pair cannot be read."""
+    for path, values in layout.ties.items():
+        found = find(row, path, source)
+        if any(same(found, value) for value in values):
+            raise NoPreference(f"field '{path}': {found!r} is a tie", where=str(source))
     prompt = tuple(messages_of(layout.prompt, row, source))
     if layout.answers:
-        yield from _ranked(layout.answers, prompt, row, source, labels)
-        return
-    chosen, rejected = (tuple(messages_of(parts, row, source)) for parts in (layout.chosen, layout.rejected))
-    shared = len(prompt)
-    if not layout.prompt:
-        shared = _common(chosen, rejected)
-        prompt = chosen[:shared]
-        chosen, rejected = chosen[shared:], rejected[shared:]
-    for name, answer in (("chosen", chosen), ("rejected", rejected)):
-        if not any(message.role == "assistant" for message in answer):
-            raise DataError(f"the {name} answer is empty or the same as the other", where=str(source))
+        pairs = _ranked(layout.answers, row, source)
+        weight, group = 1 / len(pairs), str(source) if len(pairs) > 1 else ""
+    else:
+        chosen, rejected = (tuple(messages_of(parts, row, source)) for parts in (layout.chosen, layout.rejected))
+        if chosen == rejected:
+            raise NoPreference("both answers are the same", where=str(source))
+        pairs, weight, group = [(chosen, rejected)], 1.0, ""
     margin = _number(row, layout.margin, source) if layout.margin else None
-    yield Comparison(source, prompt, chosen, rejected, margin or 0.0, subset=labels["subset"], id=labels["id"])
+    margin = margin if isinstance(margin, float) else 0.0
+    for chosen, rejected in pairs:
+        asked, better, worse = _parted(prompt, chosen, rejected, source)
+        yield Comparison(source, asked, better, worse, margin, weight, group, labels["subset"], labels["id"])
 
 
 def judgement(verdict: Verdict, messages: Messages, row: Any, source: Source, labels: Mapping[str, str]) -> Judgement:
     """The last message, which must be the assistant's, and whether it is good."""
     if not messages or messages[-1].role != "assistant":
         raise DataError("a judged conversation ends with the assistant's answer", where=str(source))
-    return Judgement(source, messages[:-1], messages[-1:], _good(verdict, row, source), **labels)
+    good = _good(verdict, row, source)
+    prompt, answer = messages[:-1], messages[-1:]
+    _check_prompt(prompt, source)
+    if not _says_something(answer):
+        raise EmptyAnswer("the judged answer is empty", where=str(source))
+    return Judgement(source, prompt, answer, good, **labels)
 
 
-def _ranked(
-    options: Sequence[Option], prompt: Messages, row: Any, source: Source, labels: Mapping[str, str]
-) -> Iterator[Comparison]:
-    scored = [found for option in options for found in _scored(option, row, source)]
-    pairs = [(a, b) if a[1] > b[1] else (b, a) for a, b in combinations(scored, 2) if a[1] != b[1]]
+def same(found: Any, value: Scalar) -> bool:
+    """Whether a row says `value`, be it as itself or as the string that a table makes of it."""
+    if isinstance(found, str) and not isinstance(value, str):
+        return found.strip().lower() == str(value).lower()
+    return bool(found == value)
+
+
+def _parted(
+    prompt: Messages, chosen: Messages, rejected: Messages, source: Source
+) -> tuple[Messages, Messages, Messages]:
+    """Prompt, chosen and rejected answer. What the answers begin with in common is the prompt where none is given;
+    one that is given and stands in both answers too is taken off them.
+    """
+    if not prompt:
+        prompt = chosen[: _common(chosen, rejected)]
+    given = len(prompt)
+    if chosen[:given] == prompt == rejected[:given]:
+        chosen, rejected = chosen[given:], rejected[given:]
+    _check_prompt(prompt, source)
+    for name, answer in (("chosen", chosen), ("rejected", rejected)):
+        if not _says_something(answer):
+            raise EmptyAnswer(f"the {name} answer is empty", where=str(source))
+        if answer[0].role != "assistant":
+            raise DataError(
+                f"the {name} answer begins with a message of the {answer[0].role}: the prompts of the two answers differ",
+                where=str(source),
+            )
+    return prompt, chosen, rejected
+
+
+def _check_prompt(prompt: Messages, source: Source) -> None:
+    """A prompt asks for an answer: it is there, and the assistant has not answered it yet."""
+    if not any(message.content.strip() for message in prompt):
+        raise DataError("there is no prompt", where=str(source))
+    if prompt[-1].role == "assistant":
+        raise DataError("the prompt ends with the assistant's message", where=str(source))
+
+
+def _says_something(answer: Messages) -> bool:
+    return any(m.role == "assistant" and (m.content.strip() or "tool_calls" in m.fields) for m in answer)
+
+
+def _ranked(options: Sequence[Option], row: Any, source: Source) -> list[tuple[Messages, Messages]]:
+    """(better, worse) for every two answers that differ, in their score and in what they say."""
+    scores = [found for option in options for found in _scored(option, row, source)]
+    if len(scores) > 1 and all(score is MISSING for _, score in scores):
+        places = ", ".join(f"'{option.score or option.rank}'" for option in options)
+        raise DataError(f"none of the {len(scores)} answers has a number at {places}", where=str(source))
+    if all(option.wins for option in options) and not any(score for _, score in scores):
+        won = ", ".join(f"'{path}': {find(row, path, source)!r}" for path in options[0].wins)
+        raise DataError(f"field {won} says neither which answer is better nor that they tie", where=str(source))
+    answers = [(answer, score) for answer, score in scores if score is not MISSING and score is not None]
+    pairs = [
+        (a, b) if of_a > of_b else (b, a)
+        for (a, of_a), (b, of_b) in combinations(answers, 2)
+        if of_a != of_b and a != b
+    ]
     if not pairs:
-        raise DataError(f"none of the {len(scored)} scored answers is better than another", where=str(source))
-    group = labels["id"] or str(source)
-    for (better, _), (worse, _) in pairs:
-        chosen, rejected = (Message("assistant", better),), (Message("assistant", worse),)
-        yield Comparison(source, prompt, chosen, rejected, 0.0, 1 / len(pairs), group, labels["subset"], labels["id"])
+        raise NoPreference(f"of {len(scores)} answers, {len(answers)} with a score, none is better", where=str(source))
+    return pairs
 
 
-def _scored(option: Option, row: Any, source: Source) -> Iterator[tuple[str, float]]:
-    """(text, score) of the option's answers; those without a score are left out."""
+def _scored(option: Option, row: Any, source: Source) -> Iterator[tuple[Messages, Any]]:
+    """(answer, score) of the option's answers, more is better; None for a score that is null."""
     elements = find(row, option.each, source) if option.each else [row]
     if not isinstance(elements, list):
         raise DataError(f"field '{option.each}': expected a list, found {kind_name(elements)}", where=str(source))
     for index, element in enumerate(elements):
         prefix = f"{option.each}.{index}." if option.each else ""
         score = _score(option, element, row, source)
-        if score is not None:
-            found = [find(element, path, source, prefix=prefix) for path in option.content]
-            texts = [
-                plain_text(text, field=prefix + path, required=True, source=source)
-                for path, text in zip(option.content, found, strict=True)
-            ]
-            yield "\n".join(filter(None, texts)), score
+        yield () if score is None else _answer(option, element, prefix, source), score
 
 
-def _score(option: Option, element: Any, row: Any, source: Source) -> float | None:
+def _answer(option: Option, element: Any, prefix: str, source: Source) -> Messages:
+    if option.messages:
+        return tuple(messages_of(option.messages, element, source))
+    texts = [
+        plain_text(find(element, path, source, prefix=prefix), field=prefix + path, required=True, source=source)
+        for path in option.content
+    ]
+    return (Message("assistant", "\n".join(filter(None, texts))),)
+
+
+def _score(option: Option, element: Any, row: Any, source: Source) -> Any:
     if option.wins:
-        return float(all(find(row, path, source) == value for path, value in option.wins.items()))
+        return float(all(same(find(row, path, source), value) for path, value in option.wins.items()))
     if option.score is not None:
         return _number(element, option.score, source)
-    assert option.rank is not None, "an option has a score, a rank, or wins"
-    rank = _number(element, option.rank, source)
-    return None if rank is None else -rank
+    rank = _number(element, str(option.rank), source)
+    return rank if rank is MISSING or rank is None else -rank
 
 
-def _number(element: Any, path: str, source: Source) -> float | None:
+def _number(element: Any, path: str, source: Source) -> Any:
+    """A number, None where it is null or written as missing, MISSING where nothing is there."""
     found = find(element, path, source)
-    if found is MISSING or found is None or found in ("", "N/A"):
-        return None
+    if found is MISSING or found is None or (isinstance(found, str) and found.strip() in NO_NUMBER):
+        return None if isinstance(found, str) else found
     try:
-        return float(found)
+        number = float(found)
     except (TypeError, ValueError):
         raise DataError(f"field '{path}': expected a number, found {found!r:.60}", where=str(source)) from None
+    return None if math.isnan(number) else number
 
 
 def _good(verdict: Verdict, row: Any, source: Source) -> bool:
     found = find(row, verdict.at, source)
+    if found is None or (found is not MISSING and found == ""):
+        raise NotJudged(f"field '{verdict.at}': {kind_name(found)}", where=str(source))
     if verdict.least is not None:
         number = _number(row, verdict.at, source)
-        if number is not None:
+        if isinstance(number, float):
             return number >= verdict.least
     elif verdict.values:
         if str(found) in verdict.values:
@@ -108,7 +177,7 @@ def _good(verdict: Verdict, row: Any, source: Source) -> bool:
     elif str(found).lower() in YES + NO:
         return str(found).lower() in YES
     expected = " or ".join(verdict.values) or ("a number" if verdict.least is not None else "true or false")
-    shown = kind_name(found) if found is MISSING or found is None else repr(found)[:60]
+    shown = kind_name(found) if found is MISSING else repr(found)[:60]
     raise DataError(f"field '{verdict.at}': expected {expected}, found {shown}", where=str(source))
 
 

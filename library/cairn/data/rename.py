@@ -12,13 +12,13 @@ from cairn.data import paths
 from cairn.data.layout import PLACEHOLDER
 
 PATHS = {
-    "text", "margin", "tools", "answer", "subset", "id", "group_by", "each", "split", "content", "role_at", "weight",
+    "text", "margin", "tools", "answer", "subset", "id", "group_by", "rows", "each", "split", "content", "role_at", "weight",
     "keep", "score", "rank", "at", "excludes", "knows",
 }  # fmt: skip
 """Keys of a layout whose value is a path or several."""
 PATHS_TO = {"fields"}
 """Keys whose values are paths under names."""
-PATHS_FROM = {"requires", "wins"}
+PATHS_FROM = {"requires", "wins", "ties"}
 """Keys whose own keys are paths."""
 
 
