@@ -64,10 +64,22 @@ class Format:
         if problem is not None:
             raise DataError(problem, where=str(source), next_step=f"{self.name} is {self.layout.about}")
         rows = [row] if self.expand is None else self.expand(row)
-        records = [record for plain in rows for record in self._records(plain, source)]
+        plain = [each for one in rows for each in self._spread(one, source)]
+        records = [record for each in plain for record in self._records(each, source)]
         if not records:
             raise DataError("nothing in the row can be used", where=str(source), next_step=self.layout.about)
         return records
+
+    def _spread(self, row: dict[str, Any], source: Source) -> list[dict[str, Any]]:
+        """The row itself, or one for each element of the list at `rows`."""
+        path = self.layout.rows
+        if path is None:
+            return [row]
+        elements = find(row, path, source)
+        if not isinstance(elements, list) or not all(isinstance(element, dict) for element in elements):
+            found = kind_name(elements)
+            raise DataError(f"field '{path}': expected a list of objects, found a {found}", where=str(source))
+        return [row | element for element in elements]
 
     def _records(self, row: dict[str, Any], source: Source) -> list[Record]:
         layout = self.layout
