@@ -102,7 +102,7 @@ def draft(row: Any) -> str:
 
 def _known(format: Format, rows: Sequence[dict[str, Any]]) -> float:
     keys = {key for row in rows for key in row}
-    return len(keys & format.layout.known_keys()) / len(keys) if keys else 0.0
+    return len(keys & format.layout.known_keys) / len(keys) if keys else 0.0
 
 
 def _unknown(rows: Sequence[Any], where: str) -> DataError:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from functools import cached_property
 from typing import Any, Literal, Self
 
 from pydantic import Field, model_validator
@@ -164,6 +165,7 @@ class Layout(Section):
             raise ValueError(f"a {self.record} needs {NEEDS[self.record]}")
         return self
 
+    @cached_property
     def known_keys(self) -> frozenset[str]:
         """Keys of the row that the format reads, requires, or at least knows."""
         paths = [*self.requires, *self.knows, *_read(self)]
@@ -214,7 +216,7 @@ def misfit(layout: Layout, row: Mapping[str, Any]) -> str | None:
         if row.get(key) is not None:
             return f"field '{key}' makes it another format"
     for key in row if layout.closed else ():
-        if key not in layout.known_keys():
+        if key not in layout.known_keys:
             return f"field '{key}' is unknown to this format"
     return None
 

@@ -13,6 +13,7 @@ from functools import cache
 from typing import Any
 
 MISSING = object()
+Steps = tuple[tuple[str, str], ...]
 ITSELF, EVERY, PIPE, OR = ".", "*", " | ", " || "
 
 
@@ -23,16 +24,15 @@ class StepError(ValueError):
 def value_at(row: Any, path: str) -> Any:
     """The value at `path`, or MISSING; of several paths the first value that is not null. Raises StepError."""
     found = MISSING
-    for one in path.split(OR):
-        other = _value_at(row, one)
+    for keys, steps in _parsed(path):
+        other = _reached(row, keys, steps)
         found = found if other is MISSING else other
-        if other is not MISSING and other is not None:
+        if found is not MISSING and found is not None:
             break
     return found
 
 
-def _value_at(row: Any, path: str) -> Any:
-    keys, steps = _parsed(path)
+def _reached(row: Any, keys: Sequence[str], steps: Steps) -> Any:
     found = _walk(row, keys)
     for step, argument in steps:
         if found is MISSING or found is None:
@@ -43,8 +43,8 @@ def _value_at(row: Any, path: str) -> Any:
 
 def first_keys(path: str) -> Iterator[str]:
     """The key of the row that a path begins with, for each of several paths; none for the row itself."""
-    for one in path.split(OR):
-        yield from _parsed(one)[0][:1]
+    for keys, _ in _parsed(path):
+        yield from keys[:1]
 
 
 def renamed(path: str, names: Mapping[str, str]) -> str:
@@ -58,7 +58,12 @@ def _renamed(path: str, names: Mapping[str, str]) -> str:
 
 
 @cache
-def _parsed(path: str) -> tuple[tuple[str, ...], tuple[tuple[str, str], ...]]:
+def _parsed(path: str) -> tuple[tuple[tuple[str, ...], Steps], ...]:
+    """Keys and steps of each of the paths."""
+    return tuple(_parsed_one(one) for one in path.split(OR))
+
+
+def _parsed_one(path: str) -> tuple[tuple[str, ...], Steps]:
     where, *steps = path.split(PIPE)
     named = [step.partition(":")[::2] for step in steps]
     for name, _ in named:

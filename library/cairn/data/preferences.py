@@ -98,7 +98,9 @@ def _check_prompt(prompt: Messages, source: Source) -> None:
 
 
 def _says_something(answer: Messages) -> bool:
-    return any(m.role == "assistant" and (m.content.strip() or "tool_calls" in m.fields) for m in answer)
+    """Whether there is an assistant's message, and none that is empty."""
+    own = [message for message in answer if message.role == "assistant"]
+    return bool(own) and all(message.content.strip() or "tool_calls" in message.fields for message in own)
 
 
 def _ranked(options: Sequence[Option], row: Any, source: Source) -> list[tuple[Messages, Messages]]:
