@@ -145,12 +145,14 @@ def test_resolve_sorts_a_glob_and_keeps_each_file_once(tmp_path: Path) -> None:
     [
         ("nothing.jsonl", "no such file"),
         ("*.jsonl.zst", "no file matches"),
-        ("", "folder"),
-        ("a.csv", "no known suffix"),
+        ("", "no data files"),
+        ("a.bin", "no known suffix"),
+        ("a.parquet.gz", "no known suffix"),
     ],
 )
 def test_what_cannot_be_read_is_said(tmp_path: Path, name: str, message: str) -> None:
-    write(tmp_path / "a.csv", b"")
+    write(tmp_path / "a.bin", b"")
+    write(tmp_path / "a.parquet.gz", b"")
     with pytest.raises(DataError, match=message) as caught:
         resolve([str(tmp_path / name) if name else str(tmp_path)])
     assert caught.value.next_step

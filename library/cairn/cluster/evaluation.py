@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -20,6 +20,7 @@ from cairn.config.home import default_storage
 from cairn.errors import UserError, did_you_mean
 
 if TYPE_CHECKING:
+    from cairn.data.sources.location import Location
     from cairn.evaluation.report import Report
     from cairn.evaluation.subject import Subject
 
@@ -50,11 +51,11 @@ class EvaluationJob:
     trust_remote_code: bool = False
     workers: int | None = None
 
-    def files(self) -> list[Path]:
-        """The data files, absolute, each once. DataError for what is missing."""
+    def files(self) -> list[Location]:
+        """The data files, absolute, each once; of a dataset folder those for testing. DataError for what is missing."""
         from cairn.data.sources.files import resolve
 
-        return list(dict.fromkeys(path.absolute() for path in resolve(self.data)))
+        return list(dict.fromkeys(file.absolute() for file in resolve(self.data, split="test")))
 
     def subject(self) -> Subject:
         """The model and the adapter's folder, located."""
@@ -120,9 +121,9 @@ def evaluate(job: EvaluationJob, on_progress: Callable[[int, int], None] | None 
             if on_progress is not None:
                 on_progress(len(scores), tokens)
     ledger.close()
-    files = [str(path) for path in job.files()]
+    files = job.files()
     report = Report(
-        scores=tuple(sorted(scores, key=lambda score: (files.index(score.file), score.line))),
+        scores=tuple(sorted(scores, key=lambda score: (_rank(score.file, files), score.file, score.line))),
         settings=settings,
         seconds=time.monotonic() - start,
         by_position=ledger.by_position if job.by_position else None,
@@ -133,6 +134,11 @@ def evaluate(job: EvaluationJob, on_progress: Callable[[int, int], None] | None 
     return report
 
 
+def _rank(file: str, files: Sequence[Location]) -> int:
+    """Where a document's file stands among the job's; the files of a source tree stand where it does."""
+    return next(index for index, location in enumerate(files) if location.holds(file))
+
+
 def _scored_items(job: EvaluationJob) -> Iterator[Any]:
     """Lists of ScoredPiece in whatever order the cluster finishes them."""
     import ray.data
@@ -141,7 +147,7 @@ def _scored_items(job: EvaluationJob) -> Iterator[Any]:
 
     plan = plan_actors(job.workers)
     subject = job.subject()
-    files = [{"file": str(path)} for path in job.files()]
+    files = [{"file": str(file)} for file in job.files()]
     context = ray.data.DataContext.get_current().copy()
     context.enable_progress_bars = False
     # A row that is yielded becomes a block, and so a task, of its own. Ray's repartition would do the same, but its
@@ -179,7 +185,7 @@ def _settings(job: EvaluationJob) -> dict[str, Any]:
     settings = {key: value for key, value in asdict(job).items() if key not in ("output", "storage", "workers")}
     return {
         **settings,
-        "data": [str(path) for path in job.files()],
+        "data": [str(file) for file in job.files()],
         "model_sha256": base_sha256(subject.model, subject.revision),
         "adapter_path": subject.adapter,
         "prefix_token": prefix_token(subject.load_tokenizer()),

@@ -17,6 +17,7 @@ import pyarrow as pa
 import ray
 
 from cairn.data.documents import read_documents
+from cairn.data.sources.location import Location
 from cairn.errors import CairnError
 from cairn.evaluation.pieces import Piece, ScoredPiece, items, pieces
 from cairn.evaluation.subject import Subject
@@ -65,7 +66,8 @@ class Read:
     subsets: tuple[str, ...]
 
     def __call__(self, table: pa.Table) -> Iterator[pa.Table]:
-        documents = read_documents(table["file"].to_pylist(), self.format, self.limit, self.subsets)
+        files = [Location(file) for file in table["file"].to_pylist()]
+        documents = read_documents(files, self.format, self.limit, self.subsets)
         try:
             for chunk in _chunks(documents):
                 yield pack(chunk)

@@ -21,6 +21,7 @@ from cairn.data.manifest import ChunkSummary
 from cairn.data.packing import pack, row_of
 from cairn.data.rows import Sample
 from cairn.data.shards import ShardWriter
+from cairn.data.sources.location import Location
 from cairn.errors import DataError
 from cairn.records import KINDS, Conversation, Document, Record
 
@@ -78,7 +79,8 @@ def read_chunks(reading: Reading) -> Iterator[Chunk]:
     drops: Counter[str] = Counter()
     examples: dict[str, str] = {}
     index = characters = 0
-    found = read_records([reading.path], reading.format, reading.limit, reading.subsets, on_bytes=remember)
+    file = Location(reading.path)
+    found = read_records([file], reading.format, reading.limit, reading.subsets, on_bytes=remember)
     for record in found:
         if isinstance(record, Rejected):
             note(drops, examples, record.reason, f"{record.source}: {record.detail}")

@@ -1,4 +1,4 @@
-"""Files to records: lines, JSON, format, subset and limit in one stream, with a reason for every line left out.
+"""Files to records: rows, format, subset and limit in one stream, with a reason for every row left out.
 
 JSON is read strictly: invalid UTF-8 and lone surrogates are refused (they could not be counted in bytes), the last
 of doubled keys counts, one bad line costs one line. With `auto` the format is detected from a file's first rows.
@@ -12,15 +12,14 @@ from itertools import chain, groupby
 from pathlib import Path
 from typing import Any
 
-import msgspec
-
 from cairn.data.components import canonical_tag
 from cairn.data.detection import SAMPLE_ROWS, detect
 from cairn.data.drops import DropReason, Rejected
 from cairn.data.format import Format
 from cairn.data.paths import value_at
-from cairn.data.sources.files import kind_of, resolve
-from cairn.data.sources.jsonl import Line, read_lines
+from cairn.data.sources.files import resolve
+from cairn.data.sources.location import Location
+from cairn.data.sources.rows import read_rows
 from cairn.errors import DataError
 from cairn.records import Document, Record, Source
 
@@ -28,37 +27,39 @@ AUTO = "auto"
 FormatChoice = str | Mapping[str, Any]
 """A format's name, the path of its YAML, or a mapping that changes one."""
 
-_decode = msgspec.json.Decoder().decode
-
 
 def read_records(
-    files: Iterable[str | Path],
+    files: Iterable[Location | str | Path],
     format: FormatChoice = AUTO,
     limit: int | None = None,
     subsets: Iterable[str] = (),
     *,
     on_bytes: Callable[[int], None] | None = None,
 ) -> Iterator[Record | Rejected]:
-    """Every line of `files` as a Record or as a Rejected; `limit` counts the records of each file.
+    """Every row of `files` as a Record or as a Rejected; `limit` counts the records of each file.
 
     Raises DataError for a missing, truncated or damaged file and for one of no known format. Subsets match by tag or
     by an alias of the Pile.
     """
     wanted = frozenset(canonical_tag(subset) for subset in subsets)
-    for path in resolve(files):
-        yield from _file_records(path, format, limit, wanted, on_bytes)
+    for location in resolve(files):
+        yield from _file_records(location, format, limit, wanted, on_bytes)
 
 
 def _file_records(
-    path: Path, format: FormatChoice, limit: int | None, wanted: frozenset[str], on_bytes: Callable[[int], None] | None
+    location: Location,
+    format: FormatChoice,
+    limit: int | None,
+    wanted: frozenset[str],
+    on_bytes: Callable[[int], None] | None,
 ) -> Iterator[Record | Rejected]:
-    rows = _rows(path, on_bytes)
+    rows = read_rows(location, on_bytes=on_bytes)
     if format == AUTO:
         seen, rows = _peeked(rows)
         if not seen:
             yield from (row for _, row in rows)
             return
-        chosen = detect(seen, where=str(path)).best.format
+        chosen = detect(seen, where=str(location)).best.format
     else:
         chosen = Format.load(format)
     taken = 0
@@ -71,12 +72,6 @@ def _file_records(
             taken += not isinstance(record, Rejected)
             if taken == limit:
                 return
-
-
-def _rows(path: Path, on_bytes: Callable[[int], None] | None) -> Iterator[tuple[Source, Any]]:
-    as_text = kind_of(path)[0] == "text"
-    for line in read_lines(path, on_bytes=on_bytes):
-        yield Source(line.file, line.number), _row(line, as_text=as_text)
 
 
 def _peeked(rows: Iterator[tuple[Source, Any]]) -> tuple[list[Any], Iterator[tuple[Source, Any]]]:
@@ -109,19 +104,6 @@ def _grouped(rows: Iterator[tuple[Source, Any]], path: str | None) -> Iterator[t
             yield pairs[0][0], {"rows": [row for _, row in pairs]}
 
 
-def _row(line: Line, *, as_text: bool) -> Any:
-    """The line's value, or a Rejected."""
-    source = Source(line.file, line.number)
-    try:
-        if as_text:
-            return {"text": line.data.decode("utf-8")}
-        if not line.data.strip():
-            return Rejected(source, DropReason.BLANK_LINE)
-        return _decode(line.data)
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        return Rejected(source, DropReason.NOT_JSON, f"{error} (the line begins at byte {line.offset})")
-
-
 def _records(format: Format, row: Any, source: Source, wanted: frozenset[str]) -> Iterator[Record | Rejected]:
     try:
         records = format.records(row, source)
@@ -134,7 +116,10 @@ def _records(format: Format, row: Any, source: Source, wanted: frozenset[str]) -
 
 
 def read_documents(
-    files: Iterable[str | Path], format: FormatChoice = AUTO, limit: int | None = None, subsets: Iterable[str] = ()
+    files: Iterable[Location | str | Path],
+    format: FormatChoice = AUTO,
+    limit: int | None = None,
+    subsets: Iterable[str] = (),
 ) -> Iterator[Document]:
     """Every document of `files`, for scoring: a line that is no document is an error, for nothing may be left out.
 

@@ -14,7 +14,9 @@ class DropReason(StrEnum):
 
     BLANK_LINE = "blank line"
     OTHER_SUBSET = "subset not chosen"
+    BINARY_FILE = "binary file"
     NOT_JSON = "not valid JSON in UTF-8"
+    DAMAGED_ROW = "row is damaged"
     NOT_OF_FORMAT = "row does not fit the format"
     NO_PREFERENCE = "no answer is better than another"
     NOT_JUDGED = "answer not judged"
@@ -35,6 +37,7 @@ CHOSEN = frozenset(
     {
         DropReason.BLANK_LINE,
         DropReason.OTHER_SUBSET,
+        DropReason.BINARY_FILE,
         DropReason.NO_PREFERENCE,
         DropReason.NOT_JUDGED,
         DropReason.EMPTY,

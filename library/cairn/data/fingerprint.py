@@ -1,7 +1,8 @@
 """What prepared data depends on, as one short hash: contents of files, settings, tokenizer, and this code's version.
 
-Contents, not names or dates, so a file that moved is not prepared again. A file is hashed once and the hash kept
-under the token cache by path, size and time of change; hashing runs at about 1 GB/s.
+Contents, not names or dates, so a file that moved is not prepared again. A local file is hashed once and the hash
+kept under the token cache by path, size and time of change; hashing runs at about 1 GB/s. Of a remote file nothing is
+read: its store's own hash stands for it.
 """
 
 from __future__ import annotations
@@ -14,16 +15,18 @@ from pathlib import Path
 from typing import Any
 
 from cairn.config.home import token_cache
+from cairn.data.sources.location import Location
+from cairn.data.sources.tree import tree_files
 
-CODE_VERSION = 1
+CODE_VERSION = 2
 """Raised whenever the same input would become other rows."""
 
 
-def fingerprint(files: Sequence[Path], settings: dict[str, Any], tokenizer: Any) -> str:
+def fingerprint(files: Sequence[Location], settings: dict[str, Any], tokenizer: Any) -> str:
     """16 hex digits over the files in their order, the settings, the tokenizer and the code's version."""
     parts = {
         "code": CODE_VERSION,
-        "files": [file_sha256(path) for path in files],
+        "files": [content_identity(file) for file in files],
         "settings": settings,
         "tokenizer": tokenizer_identity(tokenizer),
     }
@@ -39,8 +42,27 @@ def tokenizer_identity(tokenizer: Any) -> str:
     return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()
 
 
+def content_identity(location: Location) -> str:
+    """What changes when the content does.
+
+    Of a local file its sha256; of a remote one the hash that its store keeps (an ETag, a checksum, the hub's sha256),
+    else fsspec's `ukey` of it, mostly over name, size and date; of a source tree the paths and contents of its files.
+    """
+    if location.is_tree:
+        parts = [(path, _tree_file_identity(file)) for path, file in tree_files(location)]
+        return hashlib.sha256(json.dumps(parts).encode()).hexdigest()
+    return file_sha256(location.path) if location.is_local else location.identity()
+
+
+def _tree_file_identity(file: Location) -> str:
+    """Uncached: a tree has many small files, and a note of each hash would be another."""
+    if not file.is_local:
+        return file.identity()
+    return hashlib.sha256(file.path.read_bytes()).hexdigest()
+
+
 def file_sha256(path: Path) -> str:
-    """The sha256 of a file, from the cache where the file has not changed since."""
+    """The sha256 of a local file, from the cache where the file has not changed since."""
     path = path.resolve()
     state = path.stat()
     key = hashlib.sha256(str(path).encode()).hexdigest()[:32]

@@ -25,6 +25,7 @@ from cairn.config.recipe import Recipe
 from cairn.data.chunks import Chunk, Reading, Shaping, read_chunks, write_chunk
 from cairn.data.manifest import MANIFEST, ChunkSummary, Manifest
 from cairn.data.plan import Plan, make_plan
+from cairn.data.sources.location import Location
 from cairn.errors import CairnError, StorageError
 
 Progress = Callable[[int, int], None]
@@ -39,7 +40,7 @@ class Prepared:
     """`train` is the folder of token shards, `validation` the held-out files as they are."""
 
     train: Path
-    validation: tuple[Path, ...]
+    validation: tuple[Location, ...]
     manifest: Manifest
 
 

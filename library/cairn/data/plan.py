@@ -15,7 +15,8 @@ from cairn.data.documents import read_records
 from cairn.data.drops import DropReason, Rejected
 from cairn.data.fingerprint import fingerprint
 from cairn.data.manifest import Manifest
-from cairn.data.sources.files import resolve
+from cairn.data.sources.files import resolve, size_of
+from cairn.data.sources.location import Location
 from cairn.errors import DataError, UserError
 from cairn.plugins import STAGES
 from cairn.records import KINDS, Record
@@ -34,7 +35,7 @@ class Plan:
     settings: dict[str, Any]
     fingerprint: str
     tokenizer: Any
-    validation: tuple[Path, ...]
+    validation: tuple[Location, ...]
     max_bad_fraction: float
 
     @property
@@ -77,9 +78,9 @@ def make_plan(recipe: Recipe, tokenizer: Any) -> Plan:
     """Resolve and peek into the files of a recipe. Raises UserError, with what to do, before any work starts."""
     data = recipe.data
     kind = STAGES.load(recipe.stage.name).record.__name__.lower()
-    files = resolve(data.train)
-    for path in files:
-        _check_kind(path, data.format, kind, recipe.stage.name)
+    files = resolve(data.train, split="train")
+    for file in files:
+        _check_kind(file, data.format, kind, recipe.stage.name)
     shaping = Shaping(data.sequence_length, data.truncation, data.packing)
     settings = {
         "format": data.format,
@@ -93,21 +94,21 @@ def make_plan(recipe: Recipe, tokenizer: Any) -> Plan:
     }
     return Plan(
         readings=tuple(
-            Reading(index, str(path), data.format, data.limit, data.subsets, kind) for index, path in enumerate(files)
+            Reading(index, str(file), data.format, data.limit, data.subsets, kind) for index, file in enumerate(files)
         ),
-        sizes=tuple(path.stat().st_size for path in files),
+        sizes=tuple(size_of(file) for file in files),
         shaping=shaping,
         settings=settings,
         fingerprint=fingerprint(files, settings, tokenizer),
         tokenizer=tokenizer,
-        validation=tuple(resolve(data.validation)),
+        validation=tuple(resolve(data.validation, split="validation")),
         max_bad_fraction=data.max_bad_fraction,
     )
 
 
-def _check_kind(path: Path, format: str, kind: str, stage: str) -> None:
+def _check_kind(file: Location, format: str, kind: str, stage: str) -> None:
     """The first record of a file is of the kind that the stage eats."""
-    peeked = islice(read_records([path], format, limit=1), PEEK_RECORDS)
+    peeked = islice(read_records([file], format, limit=1), PEEK_RECORDS)
     first: Record | None = next((record for record in peeked if not isinstance(record, Rejected)), None)
     if first is None or isinstance(first, KINDS[kind]):
         return

@@ -19,6 +19,7 @@ import torch
 from cairn.config.recipe import Recipe
 from cairn.data.batch import Batch, collate
 from cairn.data.cursor import Cursor, share, take
+from cairn.data.sources.location import Location
 from cairn.plugins import CALLBACKS
 from cairn.training import checkpoint, finish
 from cairn.training.journal import Journal
@@ -27,7 +28,7 @@ from cairn.training.run import Run, build
 from cairn.training.session import Session
 
 
-def run(recipe: Recipe, train: Path, validation: Sequence[Path], session: Session) -> None:
+def run(recipe: Recipe, train: Path, validation: Sequence[Location], session: Session) -> None:
     """Carry out `recipe` on the token shards in `train`, from its latest checkpoint on; every worker calls it."""
     parts = build(recipe, train, tuple(validation), session)
     done, cursor = checkpoint.resume(parts)

@@ -15,6 +15,7 @@ import torch
 from cairn.adapters.method import Method
 from cairn.config.recipe import Recipe
 from cairn.data.shards import TokenShards
+from cairn.data.sources.location import Location
 from cairn.models.kernels.frozen_linear import use_frozen_linears
 from cairn.models.load import load_model, load_tokenizer, require_positions
 from cairn.plugins import METHODS, OPTIMIZERS, SCHEDULES, STAGES
@@ -36,11 +37,11 @@ class Run:
     schedule: Schedule
     tokenizer: Any
     shards: TokenShards
-    validation: tuple[Path, ...]
+    validation: tuple[Location, ...]
     total_steps: int
 
 
-def build(recipe: Recipe, train: Path, validation: tuple[Path, ...], session: Session) -> Run:
+def build(recipe: Recipe, train: Path, validation: tuple[Location, ...], session: Session) -> Run:
     """All parts of `recipe` for this worker; `train` is a folder of token shards, `validation` are files."""
     settings = recipe.training
     shards = TokenShards.open(train)

@@ -22,6 +22,7 @@ from ray.train.torch.config import TorchConfig, _TorchBackend
 from cairn.config.load import build
 from cairn.config.recipe import Recipe
 from cairn.data.pipeline import Prepared, prepare
+from cairn.data.sources.location import Location
 from cairn.errors import CairnError, StorageError, UserError
 from cairn.training.folder import CHECKPOINTS, TrainingResult, claim, publish, result_of
 from cairn.training.interface import bind_to
@@ -67,7 +68,7 @@ def _trainer(
         train_loop_config={
             "recipe": recipe.plain(),
             "train": str(prepared.train),
-            "validation": [str(path) for path in prepared.validation],
+            "validation": [str(file) for file in prepared.validation],
         },
         torch_config=NodeTorchConfig(),
         scaling_config=ray.train.ScalingConfig(
@@ -94,7 +95,7 @@ def _work(config: dict[str, Any]) -> None:
     from cairn.training.loop import run
 
     recipe = build(config["recipe"], where="the recipe sent to the worker")
-    run(recipe, Path(config["train"]), [Path(path) for path in config["validation"]], RaySession())
+    run(recipe, Path(config["train"]), [Location(file) for file in config["validation"]], RaySession())
 
 
 class RaySession:

@@ -1,1 +1,1 @@
-"""Files to records' raw lines, with bounded memory and named damage."""
+"""Files to rows: every kind of file, local or remote, with bounded memory and named damage."""

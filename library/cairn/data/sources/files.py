@@ -1,4 +1,4 @@
-"""Which files a recipe means, and what each of them is by its name."""
+"""Which files a recipe means: paths, globs, folders and source trees, here or on any file system that fsspec knows."""
 
 from __future__ import annotations
 
@@ -7,59 +7,65 @@ import os
 from collections.abc import Iterable
 from pathlib import Path
 
+from cairn.data.sources.kinds import find_kind, kind_of, known_suffixes
+from cairn.data.sources.location import TREE, Location
+from cairn.data.sources.splits import UNFINISHED, chosen_split, is_about_data, is_never_data, split_of
+from cairn.data.sources.tree import tree_files, walk
 from cairn.errors import DataError
 
-CONTENTS = {".jsonl": "lines", ".ndjson": "lines", ".json": "json", ".txt": "text"}
-COMPRESSIONS = {".zst": "zst", ".gz": "gz"}
-UNFINISHED = "current_chunk_incomplete"
-"""The name of an archive that lm_dataformat is still writing."""
 
+def resolve(patterns: Iterable[Location | str | Path], *, split: str | None = None) -> list[Location]:
+    """The files of paths, globs (`**` too) and folders: in the order given, sorted within each, each once.
 
-def kind_of(path: Path) -> tuple[str, str]:
-    """("lines" | "json" | "text", "" | "zst" | "gz") by the suffixes; DataError for any other."""
-    suffixes = [suffix.lower() for suffix in path.suffixes]
-    compression = COMPRESSIONS.get(suffixes[-1], "") if suffixes else ""
-    if compression:
-        suffixes.pop()
-    content = CONTENTS.get(suffixes[-1], "") if suffixes else ""
-    if not content:
-        raise DataError(
-            f"'{path.name}' has no known suffix",
-            where=str(path),
-            next_step=f"use {', '.join(CONTENTS)}, each also with {' or '.join(COMPRESSIONS)}",
-        )
-    return content, compression
+    A folder stands for the files of known kinds below it, without hidden ones and without what only describes a
+    dataset (`splits.py`). With `split` (train, validation or test) and files whose names say a split, those of that
+    split alone; for validation else test, for test else validation, else train. A folder of source files, or any
+    folder after `tree:`, is one location whose rows are its files; beside files of rows, source files are passed over.
+    A Location is taken as found before.
 
-
-def resolve(patterns: Iterable[str | Path]) -> list[Path]:
-    """The files of paths and globs (`**` too): in the order given, sorted within a glob, each once.
-
-    Raises DataError for a pattern without a file, a folder, an unreadable file, or an unknown suffix.
+    Raises DataError for a pattern without a file, an unreadable file, an unknown suffix, or a folder without that split.
     """
-    found: dict[Path, None] = {}
+    found: dict[Location, None] = {}
     for pattern in patterns:
-        for path in _matches(str(pattern)):
-            found.setdefault(path)
+        for location in [pattern] if isinstance(pattern, Location) else _matches(str(pattern), split):
+            found.setdefault(location)
     return list(found)
 
 
-def _matches(pattern: str) -> list[Path]:
-    expanded = os.path.expanduser(pattern)
-    path = Path(expanded)
-    if path.is_dir():
-        raise DataError(
-            "this is a folder", where=pattern, next_step=f"name its files: {expanded.rstrip('/')}/*.jsonl.zst"
-        )
-    literal = path.exists() or not glob.has_magic(expanded)
-    paths = [path] if literal else sorted(Path(p) for p in glob.glob(expanded, recursive=True))
-    paths = [path for path in paths if not path.name.startswith(UNFINISHED) and not path.is_dir()]
-    if not paths:
+def size_of(location: Location) -> int:
+    """Bytes on disk of a file, or of all files of a source tree."""
+    return sum(file.size() for _, file in tree_files(location)) if location.is_tree else location.size()
+
+
+def _matches(pattern: str, split: str | None) -> list[Location]:
+    location = Location.of(pattern)
+    if location.is_tree:
+        tree_files(location)
+        return [location]
+    found = _local(location) if location.is_local else _remote(location)
+    if found is None:
+        return _folder(location, split)
+    found = [file for file in found if not file.name.startswith(UNFINISHED)]
+    if not found:
         raise DataError(
             "no file matches", where=pattern, next_step="check the path; relative ones start at the working folder"
         )
+    for file in found:
+        kind_of(file)
+    return found
+
+
+def _local(location: Location) -> list[Location] | None:
+    """The files of a local path or glob; None for a folder."""
+    if location.path.is_dir():
+        return None
+    if location.path.exists() or not glob.has_magic(location.url):
+        paths = [location.path]
+    else:
+        paths = sorted(Path(p) for p in glob.glob(location.url, recursive=True) if not os.path.isdir(p))
     for path in paths:
         _check_readable(path)
-    return paths
+    return [Location(str(path)) for path in paths]
 
 
 def _check_readable(path: Path) -> None:
@@ -69,4 +75,52 @@ def _check_readable(path: Path) -> None:
         raise DataError("there is no such file", where=str(path), next_step=advice)
     if not os.access(path, os.R_OK):
         raise DataError("no permission to read the file", where=str(path), next_step=f"chmod +r {path}")
-    kind_of(path)
+
+
+def _remote(location: Location) -> list[Location] | None:
+    """The files of a URL or of a glob in one; None for a folder."""
+    is_glob = glob.has_magic(location.url) and "::" not in location.url and not location.url.startswith("http")
+    if is_glob:
+        system, path = location.file_system()
+        with location.failures():
+            found = system.glob(path, detail=True)
+        names = sorted(name for name, info in found.items() if info["type"] != "directory")
+        return [
+            Location(system.unstrip_protocol(name)) for name in names if not name.rsplit("/", 1)[-1].startswith(".")
+        ]
+    try:
+        info = location.info()
+    except FileNotFoundError:
+        raise DataError(
+            "there is no such file",
+            where=str(location),
+            next_step="check the address, and your access to it where it is not public",
+        ) from None
+    return None if info["type"] == "directory" else [location]
+
+
+def _folder(folder: Location, split: str | None) -> list[Location]:
+    files = {
+        path: file for path, file in walk(folder) if find_kind(path.rsplit("/", 1)[-1]) and not is_never_data(path)
+    }
+    kinds = {path: kind_of(file) for path, file in files.items()}
+    if any(kind.has_rows for kind in kinds.values()):
+        files = {
+            path: file
+            for path, file in files.items()
+            if kinds[path].has_rows or (kinds[path].content != "code" and not is_about_data(path))
+        }
+    elif any(kind.content == "code" for kind in kinds.values()):
+        return [Location(TREE + folder.url)]
+    if not files:
+        raise DataError("the folder holds no data files", where=str(folder), next_step=known_suffixes())
+    if split is not None:
+        chosen, named = chosen_split(list(files), split)
+        if named and chosen is None:
+            raise DataError(
+                f"its files are for {', '.join(named)}, none is for {split}",
+                where=str(folder),
+                next_step="name the files, or a glob",
+            )
+        files = {path: file for path, file in files.items() if chosen is None or split_of(path) == chosen}
+    return list(files.values())

@@ -1,164 +1,171 @@
-"""Files to raw lines: .jsonl, .ndjson, .json (an array or lines) and .txt, each also as .zst and .gz.
+"""Files to raw lines: .jsonl, .ndjson, .json (an array, one value over many lines, or lines) and .txt, .md.
 
-Lines are cut at `\\n` alone and stay bytes, so byte counts are the file's own. Compressed and plain lines stream with
-memory bounded by the longest line. A JSON array is one value, so that one file is held in memory as a whole; a
-.txt file is one document and so one Line.
+Compressed and plain lines stream with memory bounded by the longest line. A JSON array or a value over many lines is
+held in memory as a whole; a .txt or .md file is one document and so one Line.
 """
 
 from __future__ import annotations
 
-import gzip
 import json
-import zlib
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
+from typing import Any
 
-from cairn.data.sources.files import kind_of
-from cairn.data.sources.zstd import zstd_pieces
+import msgspec
+
+from cairn.data.drops import DropReason, Rejected
+from cairn.data.sources.compression import read_pieces
+from cairn.data.sources.kinds import kind_of
+from cairn.data.sources.lines import Line, cut_lines
+from cairn.data.sources.location import Location
 from cairn.errors import DataError
+from cairn.records import Source
 
-CHUNK_BYTES = 1 << 16
-MAX_LINE_BYTES = 1 << 30
-"""A longer line is taken for a file without line ends; the Pile's longest documents are some tens of MB."""
+BOM = b"\xef\xbb\xbf"
+SPACE = BOM + b" \t\r\n"
 
-
-@dataclass(frozen=True)
-class Line:
-    """`number` from 1; `offset` is the byte of its first character in the uncompressed text."""
-
-    file: str
-    number: int
-    offset: int
-    data: bytes
+_decode = msgspec.json.Decoder().decode
 
 
-def read_lines(path: Path | str, *, on_bytes: Callable[[int], None] | None = None) -> Iterator[Line]:
-    """Every line of `path`, blank ones too. `on_bytes` is told the bytes of the file read so far.
+def read_lines(place: Location | Path | str, *, on_bytes: Callable[[int], None] | None = None) -> Iterator[Line]:
+    """Every line of a file, blank ones too. `on_bytes` is told the bytes of the file read so far.
 
     Raises DataError with file and byte for a truncated or damaged file, and for one that cannot be opened.
     """
-    path = Path(path)
-    content, compression = kind_of(path)
-    pieces = _pieces(path, compression, on_bytes)
-    if content == "text":
-        yield Line(str(path), 1, 0, b"".join(pieces))
-    elif content == "json":
-        yield from _json_lines(path, pieces)
+    location = Location.of(place)
+    kind = kind_of(location)
+    pieces = read_pieces(location, kind.compression, on_bytes)
+    if kind.content == "json":
+        yield from _json_lines(location, pieces)
+    elif kind.content in ("text", "code"):
+        yield Line(str(location), 1, 0, b"".join(pieces))
     else:
-        yield from _split(path, pieces)
+        yield from cut_lines(location, pieces)
 
 
-def _pieces(path: Path, compression: str, on_bytes: Callable[[int], None] | None) -> Iterator[bytes]:
-    """Uncompressed pieces of the file, about 64 to 128 KiB each."""
-    try:
-        with path.open("rb") as stream:
-            if compression == "zst":
-                source = zstd_pieces(path, stream)
-            elif compression == "gz":
-                source = _gzip_pieces(path, gzip.GzipFile(fileobj=stream, mode="rb"))
+def json_rows(location: Location, on_bytes: Callable[[int], None] | None) -> Iterator[tuple[Source, Any]]:
+    """Each line's value with its source, or a Rejected in its place."""
+    for line in read_lines(location, on_bytes=on_bytes):
+        source = Source(line.file, line.number)
+        data = line.data
+        if line.number == 1:
+            data = data.removeprefix(BOM)
+        try:
+            row = _decode(data)
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+            if data.strip():
+                detail = f"{error} (the line begins at byte {line.offset})"
+                row = Rejected(source, DropReason.NOT_JSON, detail)
             else:
-                source = iter(lambda: stream.read(CHUNK_BYTES), b"")
-            for piece in source:
-                if on_bytes is not None:
-                    on_bytes(stream.tell())
-                yield piece
-    except OSError as error:
-        raise DataError(
-            f"the file cannot be read ({error})", where=str(path), next_step="check the path and its permissions"
-        ) from None
+                row = Rejected(source, DropReason.BLANK_LINE)
+        yield source, row
 
 
-def _gzip_pieces(path: Path, stream: gzip.GzipFile) -> Iterator[bytes]:
-    read = 0
-    try:
-        while piece := stream.read(CHUNK_BYTES):
-            read += len(piece)
-            yield piece
-    except (EOFError, zlib.error, gzip.BadGzipFile) as error:
-        size = path.stat().st_size
-        raise DataError(
-            f"the file is truncated or damaged: {error} (after {read} bytes of text, file of {size} bytes)",
-            where=str(path),
-            next_step="fetch the file again and compare its size and checksum",
-        ) from None
+def _json_lines(location: Location, pieces: Iterator[bytes]) -> Iterator[Line]:
+    """A .json file: an array of rows, values over many lines each, or JSON lines under another name."""
+    head = _first_line(pieces)
+    start = head.lstrip(SPACE)
+    if start.startswith(b"["):
+        yield from _elements(location, _text(location, head, pieces))
+    elif _goes_on(start):
+        yield from _values(location, _text(location, head, pieces))
+    else:
+        yield from cut_lines(location, chain([head], pieces))
 
 
-def _split(path: Path, pieces: Iterator[bytes]) -> Iterator[Line]:
-    """Cut at line ends; the last line needs none."""
-    file, number, offset = str(path), 1, 0
-    open_parts: list[bytes] = []
-    open_bytes = 0
+def _first_line(pieces: Iterator[bytes]) -> bytes:
+    """Pieces up to the end of the first line that is not blank, or to the bracket that opens an array."""
+    parts: list[bytes] = []
+    blank = True
     for piece in pieces:
-        *whole, rest = piece.split(b"\n")
-        for end in whole:
-            data = b"".join((*open_parts, end))
-            yield Line(file, number, offset, data)
-            number, offset = number + 1, offset + len(data) + 1
-            open_parts, open_bytes = [], 0
-        if rest:
-            open_parts.append(rest)
-            open_bytes += len(rest)
-            if open_bytes > MAX_LINE_BYTES:
-                raise DataError(
-                    f"a line of more than {MAX_LINE_BYTES} bytes begins at byte {offset}",
-                    where=f"{path}:{number}",
-                    next_step="a JSON-lines file has one object a line",
-                )
-    if open_parts:
-        yield Line(file, number, offset, b"".join(open_parts))
+        parts.append(piece)
+        start = piece.lstrip(SPACE) if blank else piece
+        if (blank and start.startswith(b"[")) or b"\n" in start:
+            break
+        blank = blank and not start
+    return b"".join(parts)
 
 
-def _json_lines(path: Path, pieces: Iterator[bytes]) -> Iterator[Line]:
-    """A .json file: one array of rows, or JSON lines under another name."""
-    first = next((piece for piece in pieces if piece.strip()), b"")
-    if not first.lstrip(b"\xef\xbb\xbf \t\r\n").startswith(b"["):
-        yield from _split(path, _chained(first, pieces))
-        return
-    raw = b"".join(_chained(first, pieces))
+def _goes_on(start: bytes) -> bool:
+    """Whether the first line is the beginning of a value that ends on a later one."""
+    first, newline, _ = start.partition(b"\n")
+    if not newline:
+        return False
     try:
-        text = raw.decode("utf-8-sig")
+        _decode(first)
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        return "truncated" in str(error)
+    return False
+
+
+def _text(location: Location, head: bytes, pieces: Iterator[bytes]) -> str:
+    try:
+        return b"".join((head, *pieces)).decode("utf-8-sig")
     except UnicodeDecodeError as error:
         raise DataError(
-            f"not UTF-8 at byte {error.start}", where=str(path), next_step="save the file as UTF-8"
+            f"not UTF-8 at byte {error.start}", where=str(location), next_step="save the file as UTF-8"
         ) from None
-    yield from _elements(path, text)
 
 
-def _chained(first: bytes, rest: Iterator[bytes]) -> Iterator[bytes]:
-    yield first
-    yield from rest
+class _Cutter:
+    """Finds JSON values in a text and says where each stands."""
 
+    def __init__(self, location: Location, text: str) -> None:
+        self.location, self.text = location, text
+        self._decoder = json.JSONDecoder()
+        self._number, self._offset, self._counted = 1, 0, 0
 
-def _elements(path: Path, text: str) -> Iterator[Line]:
-    """Each element of a JSON array, at the line where it begins."""
-    decoder = json.JSONDecoder()
-    at = _skip_space(text, text.index("[") + 1)
-    number, counted, offset = 1, 0, 0
-    while not text.startswith("]", at):
+    def value(self, at: int) -> tuple[Line, int]:
+        """The value that begins at `at`, and where the next thing stands."""
+        text = self.text
         try:
-            _, end = decoder.raw_decode(text, at)
+            _, end = self._decoder.raw_decode(text, at)
         except json.JSONDecodeError as error:
-            line = text.count("\n", 0, error.pos) + 1
             raise DataError(
-                f"not valid JSON: {error.msg}", where=f"{path}:{line}", next_step="mend the array, or use JSON lines"
+                f"not valid JSON: {error.msg}",
+                where=f"{self.location}:{text.count(chr(10), 0, error.pos) + 1}",
+                next_step="mend the array, or use JSON lines",
             ) from None
-        number += text.count("\n", counted, at)
-        offset += len(text[counted:at].encode())
-        counted = at
-        yield Line(str(path), number, offset, text[at:end].encode())
-        at = _skip_space(text, end)
+        except RecursionError:
+            raise DataError(
+                "the JSON is nested too deeply", where=f"{self.location}", next_step="flatten it, or use JSON lines"
+            ) from None
+        self._number += text.count("\n", self._counted, at)
+        self._offset += len(text[self._counted : at].encode())
+        self._counted = at
+        line = Line(str(self.location), self._number, self._offset, text[at:end].encode())
+        return line, self.skip_space(end)
+
+    def skip_space(self, at: int) -> int:
+        """The next place that is no white space."""
+        text = self.text
+        while at < len(text) and text[at] in " \t\r\n":
+            at += 1
+        return at
+
+
+def _values(location: Location, text: str) -> Iterator[Line]:
+    """Each value of a text of values one after the other."""
+    cutter = _Cutter(location, text)
+    at = cutter.skip_space(0)
+    while at < len(text):
+        line, at = cutter.value(at)
+        yield line
+
+
+def _elements(location: Location, text: str) -> Iterator[Line]:
+    """Each element of a JSON array, at the line where it begins."""
+    cutter = _Cutter(location, text)
+    at = cutter.skip_space(text.index("[") + 1)
+    while not text.startswith("]", at):
+        line, at = cutter.value(at)
+        yield line
         if text.startswith(",", at):
-            at = _skip_space(text, at + 1)
+            at = cutter.skip_space(at + 1)
         elif not text.startswith("]", at):
             raise DataError(
                 "the JSON array is truncated or lacks a comma",
-                where=f"{path}:{text.count(chr(10), 0, at) + 1}",
+                where=f"{location}:{text.count(chr(10), 0, at) + 1}",
                 next_step="mend the array, or use JSON lines",
             )
-
-
-def _skip_space(text: str, at: int) -> int:
-    while text[at : at + 1] in (" ", "\t", "\r", "\n") and at < len(text):
-        at += 1
-    return at

@@ -10,11 +10,11 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterator
-from pathlib import Path
 from typing import BinaryIO
 
 import zstandard
 
+from cairn.data.sources.location import Location
 from cairn.errors import DataError
 
 MAX_WINDOW_BYTES = 2**31
@@ -26,50 +26,50 @@ SKIPPABLE_MASK = 0xFFFFFFF0
 RLE_BLOCK = 1
 
 
-def zstd_pieces(path: Path, stream: BinaryIO) -> Iterator[bytes]:
+def zstd_pieces(location: Location, stream: BinaryIO) -> Iterator[bytes]:
     """Decompressed pieces of every frame of `stream`; a DataError names file and byte where it is damaged."""
     while magic := stream.read(4):
         at = stream.tell() - len(magic)
         if len(magic) < 4:
-            raise _truncated(path, stream.tell())
+            raise _truncated(location, stream.tell())
         number = struct.unpack("<I", magic)[0]
         if number & SKIPPABLE_MASK == SKIPPABLE_MAGIC:
-            size = struct.unpack("<I", _exactly(path, stream, 4))[0]
-            _exactly(path, stream, size)
+            size = struct.unpack("<I", _exactly(location, stream, 4))[0]
+            _exactly(location, stream, size)
         elif number == FRAME_MAGIC:
-            yield from _frame(path, stream, magic)
+            yield from _frame(location, stream, magic)
         else:
             raise DataError(
                 f"not zstd data: {magic.hex()} stands at byte {at}",
-                where=str(path),
+                where=str(location),
                 next_step="compress it with zstd, or rename it to what it is",
             )
 
 
-def _frame(path: Path, stream: BinaryIO, magic: bytes) -> Iterator[bytes]:
+def _frame(location: Location, stream: BinaryIO, magic: bytes) -> Iterator[bytes]:
     start = stream.tell() - len(magic)
-    header = magic + _exactly(path, stream, 1)
+    header = magic + _exactly(location, stream, 1)
     descriptor = header[4]
-    header += _exactly(path, stream, _header_rest(descriptor))
+    header += _exactly(location, stream, _header_rest(descriptor))
     decoder = zstandard.ZstdDecompressor(max_window_size=MAX_WINDOW_BYTES).decompressobj()
     try:
         yield decoder.decompress(header)
         last = False
         while not last:
-            block_header = _exactly(path, stream, 3)
+            block_header = _exactly(location, stream, 3)
             bits = int.from_bytes(block_header, "little")
             last, kind, size = bool(bits & 1), bits >> 1 & 3, bits >> 3
-            yield decoder.decompress(block_header + _exactly(path, stream, 1 if kind == RLE_BLOCK else size))
+            yield decoder.decompress(block_header + _exactly(location, stream, 1 if kind == RLE_BLOCK else size))
         if descriptor & 0b100:
-            yield decoder.decompress(_exactly(path, stream, 4))
+            yield decoder.decompress(_exactly(location, stream, 4))
     except zstandard.ZstdError as error:
         raise DataError(
             f"damaged zstd frame between bytes {start} and {stream.tell()} ({error})",
-            where=str(path),
+            where=str(location),
             next_step="fetch the file again and compare its checksum",
         ) from None
     if not decoder.eof:
-        raise _truncated(path, stream.tell())
+        raise _truncated(location, stream.tell())
 
 
 def _header_rest(descriptor: int) -> int:
@@ -81,16 +81,16 @@ def _header_rest(descriptor: int) -> int:
     return window + dictionary + content_size
 
 
-def _exactly(path: Path, stream: BinaryIO, size: int) -> bytes:
+def _exactly(location: Location, stream: BinaryIO, size: int) -> bytes:
     data = stream.read(size)
     if len(data) < size:
-        raise _truncated(path, stream.tell())
+        raise _truncated(location, stream.tell())
     return data
 
 
-def _truncated(path: Path, byte: int) -> DataError:
+def _truncated(location: Location, byte: int) -> DataError:
     return DataError(
         f"the file is truncated: it ends at byte {byte} inside a zstd frame",
-        where=str(path),
+        where=str(location),
         next_step="fetch the file again and compare its size and checksum",
     )
