@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from tests.data.templates import FAMILIES, MARKED, WITH_TOOLS, Family
 from tests.tiny import build_tokenizer
 
-from cairn.data.drops import CutReason, Dropped, DropReason
+from cairn.data.drops import Dropped, DropReason
 from cairn.data.encoding import Encoder
 from cairn.data.rows import Sample
 from cairn.errors import ModelError
@@ -71,6 +71,24 @@ def test_weights_are_the_messages(family: Family) -> None:
     assert trained(tokenizer, sample) == ["dd<|im_end|>"]
     assert set(sample.weights.tolist()) == {0.0, 0.5}
     assert sample.source_bytes == 2
+    assert isinstance(Encoder(tokenizer, 1000, train_on="last").conversation(conversation), Sample)
+
+
+@pytest.mark.parametrize(
+    "family", [f for f in FAMILIES if f.name in ("chatml", "generation marks")], ids=lambda f: f.name
+)
+def test_the_last_answer_alone_is_trained_where_the_recipe_says_so(family: Family) -> None:
+    tokenizer = family.tokenizer()
+    encoder = Encoder(tokenizer, 1000, train_on="last")
+    turns = (("user", "a"), ("assistant", "b"), ("user", "c"), ("assistant", "dd"), ("user", "e"))
+    for conversation in (talk(*turns[:4]), talk(*turns)):
+        sample = encoder.conversation(conversation)
+        assert isinstance(sample, Sample)
+        assert trained(tokenizer, sample) == ["dd<|im_end|>"]
+        assert sample.source_bytes == 2
+    dropped = encoder.conversation(talk(*turns[:4], weights=(1, 1, 1, 0)))
+    assert isinstance(dropped, Dropped)
+    assert dropped.reason is DropReason.NOTHING_TO_TRAIN
 
 
 @given(st.lists(st.tuples(st.text(min_size=1, max_size=12), st.text(min_size=1, max_size=12)), min_size=1, max_size=3))
@@ -158,34 +176,6 @@ def test_too_long_is_dropped_with_both_numbers() -> None:
     assert len(encoded(TOKENIZER, LONG, whole)) == whole
     dropped = Encoder(TOKENIZER, whole - 1).conversation(LONG)
     assert dropped == Dropped(DropReason.TOO_LONG, f"{whole} positions, {whole - 1} fit")
-
-
-def test_keep_start_ends_with_an_answers_token_at_every_length() -> None:
-    whole = encoded(TOKENIZER, LONG)
-    first_answer = int(np.flatnonzero(whole.weights)[0])
-    for length in range(1, len(whole)):
-        encoder = Encoder(TOKENIZER, length, "keep_start")
-        sample = encoder.conversation(LONG)
-        if length <= first_answer:
-            assert isinstance(sample, Dropped)
-            assert not encoder.cuts
-            continue
-        assert isinstance(sample, Sample)
-        assert sample.weights[-1] > 0
-        assert len(sample) <= length
-        assert sample.tokens.tolist() == whole.tokens[: len(sample) + 1].tolist()
-        assert encoder.cuts == {CutReason.ANSWER_END: 1}
-
-
-def test_keep_end_drops_the_oldest_turns_and_keeps_the_system_message() -> None:
-    whole = encoded(TOKENIZER, LONG)
-    newest = encoded(TOKENIZER, talk(("system", "S"), ("user", "q2"), ("assistant", "answer two")))
-    encoder = Encoder(TOKENIZER, len(whole) - 1, "keep_end")
-    sample = encoder.conversation(LONG)
-    assert isinstance(sample, Sample)
-    assert sample.tokens.tolist() == newest.tokens.tolist()
-    assert encoder.cuts == {CutReason.OLDEST_TURNS: 1}
-    assert isinstance(Encoder(TOKENIZER, len(newest) - 1, "keep_end").conversation(LONG), Dropped)
 
 
 @given(st.text(min_size=1, max_size=60), st.integers(1, 20))

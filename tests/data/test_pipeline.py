@@ -101,8 +101,13 @@ def test_conversations_weigh_only_answers_and_cuts_are_counted(tmp_path: Path, t
     assert dropped.trained_tokens == 5 < dropped.tokens
     cut = prepare_local(data_recipe(tiny_path, path, stage="sft", truncation="keep_start")).manifest
     assert cut.drops == {"longer than a row": 1}
-    assert cut.cuts == {"end of the conversation cut": 1}
+    assert cut.cuts == {"end of a prompt cut": 1}
     assert cut.documents == 3
+    other = write_lines(tmp_path / "b.jsonl", rows[:2])
+    both = prepare_local(data_recipe(tiny_path, [path, other], stage="sft", truncation="keep_start")).manifest
+    assert [(file.path, file.documents) for file in both.files] == [(str(path), 3), (str(other), 2)]
+    assert [file.cuts for file in both.files] == [cut.cuts, {}]
+    assert [file.drops for file in both.files] == [cut.drops, {}]
 
 
 @pytest.mark.unit

@@ -59,7 +59,10 @@ class Data(Section):
     limit: Positive | None = Field(None, description="use at most this many records of each file")
     sequence_length: Positive = Field(1024, description="tokens in a row, the most a model sees at once")
     truncation: Literal["drop", "keep_start", "keep_end"] = Field(
-        "drop", description="what happens to a conversation longer than a row; headers are never cut, cuts are counted"
+        "drop", description="what is kept of a conversation longer than a row; headers and answers stay whole"
+    )
+    train_on: Literal["all", "last"] = Field(
+        "all", description="train every answer by its message's weight, or of these only a conversation's last"
     )
     packing: bool = Field(True, description="put several samples into one row, isolated from each other")
     arrangement: Literal["shuffled", "interleaved", "concatenated"] = Field(

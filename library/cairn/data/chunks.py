@@ -7,23 +7,27 @@ are the same bits whoever makes them, in whatever order, and however often a tas
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import groupby
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 
 from cairn.data.documents import read_records
 from cairn.data.drops import CutReason, Dropped, DropReason, Rejected
-from cairn.data.encoding import Encoder, Truncation
+from cairn.data.encoding import Encoder, TrainOn
 from cairn.data.manifest import ChunkSummary
 from cairn.data.packing import pack, row_of
 from cairn.data.rows import Sample
 from cairn.data.shards import ShardWriter
 from cairn.data.sources.location import Location
+from cairn.data.truncation import Truncation
 from cairn.errors import DataError
 from cairn.records import KINDS, Conversation, Document, Record
+
+Kind = TypeVar("Kind", bound=Record)
 
 CHUNK_RECORDS = 2048
 CHUNK_CHARACTERS = 4 << 20
@@ -65,6 +69,7 @@ class Shaping:
     sequence_length: int
     truncation: Truncation
     packing: bool
+    train_on: TrainOn = "all"
 
 
 def read_chunks(reading: Reading) -> Iterator[Chunk]:
@@ -118,12 +123,11 @@ def note(drops: Counter[str], examples: dict[str, str], reason: DropReason, deta
 
 def write_chunk(chunk: Chunk, folder: Path, tokenizer: Any, shaping: Shaping) -> ChunkSummary:
     """Encode, pack and write one chunk; a file of the same name is replaced by the same bits."""
-    encoder = Encoder(tokenizer, shaping.sequence_length, shaping.truncation)
+    encoder = Encoder(tokenizer, shaping.sequence_length, shaping.truncation, train_on=shaping.train_on)
     drops, examples = Counter(chunk.drops), dict(chunk.examples)
     samples: list[Sample] = []
     documents = 0
-    for record in chunk.records:
-        encoded = _encode(encoder, record)
+    for record, encoded in zip(chunk.records, _encode(encoder, chunk.records), strict=True):
         if isinstance(encoded, Dropped):
             note(drops, examples, encoded.reason, f"{record.source}: {encoded.detail}")
         else:
@@ -169,9 +173,17 @@ def _summary(
     )
 
 
-def _encode(encoder: Encoder, record: Record) -> list[Sample] | Dropped:
-    if isinstance(record, Document):
-        return encoder.document(record) or Dropped(DropReason.EMPTY)
-    assert isinstance(record, Conversation), record
-    sample = encoder.conversation(record)
-    return sample if isinstance(sample, Dropped) else [sample]
+def _encode(encoder: Encoder, records: Sequence[Record]) -> Iterator[list[Sample] | Dropped]:
+    """Each record's samples or refusal, in order; conversations in a row are tokenised together."""
+    for kind, some in groupby(records, key=type):
+        if kind is Document:
+            yield from (encoder.document(record) or Dropped(DropReason.EMPTY) for record in _only(Document, some))
+        else:
+            for sample in encoder.conversations(_only(Conversation, some)):
+                yield sample if isinstance(sample, Dropped) else [sample]
+
+
+def _only(kind: type[Kind], records: Iterable[Record]) -> Iterator[Kind]:
+    for record in records:
+        assert isinstance(record, kind), record
+        yield record

@@ -49,8 +49,10 @@ CHOSEN = frozenset(
 class CutReason(StrEnum):
     """What truncation took from a record that was kept."""
 
-    ANSWER_END = "end of the conversation cut"
     OLDEST_TURNS = "oldest turns cut"
+    NEWEST_TURNS = "newest turns cut"
+    PROMPT_START = "start of a prompt cut"
+    PROMPT_END = "end of a prompt cut"
 
 
 class LeftOut(DataError):

@@ -2,39 +2,70 @@
 
 A document becomes consecutive windows and loses nothing. A conversation becomes one sample whose tokens are those of
 `tokenizer.apply_chat_template`; only the assistant's tokens weigh, from the first of the answer through its end of
-turn. What does not fit is dropped or cut by a named policy, with a reason, and a cut ends at an answer's token, so no
-header is ever cut and no end of turn is invented.
+turn: what the template marks as generated where it marks anything, else what `AnswerFinder` finds. What does not fit is
+dropped or cut by a named policy (`cairn.data.truncation`), with a reason. Cost: one rendering of a conversation in the
+common case (`cairn.data.shapes`), and the tokenizer, which takes many texts at once and uses every core.
 """
 
 from __future__ import annotations
 
-import re
 from collections import Counter
-from collections.abc import Sequence
-from dataclasses import replace
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import islice
 from typing import Any, Literal
 
+import msgspec
 import numpy as np
-from jinja2 import TemplateError
 
-from cairn.data.answers import AnswerFinder, AnswerNotFound, Span
+from cairn.data.answers import AnswerNotFound, Span
+from cairn.data.dialogue import Dialogue
 from cairn.data.drops import CutReason, Dropped, DropReason
+from cairn.data.rendering import TemplateRefused
 from cairn.data.rows import Sample
+from cairn.data.truncation import Truncation, shorten
 from cairn.errors import ModelError
 from cairn.records import Conversation, Document
 
-Truncation = Literal["drop", "keep_start", "keep_end"]
-GENERATION_MARK = re.compile(r"\{%-?\s*generation\s*-?%\}")
+TrainOn = Literal["all", "last"]
+
+BATCH = 256
+"""Conversations tokenised at once."""
+
+
+@dataclass(frozen=True)
+class Rendered:
+    """A conversation's text and its answers' spans with their weights."""
+
+    conversation: Conversation
+    text: str
+    spans: Sequence[Span]
+    weights: Sequence[float]
+
+    @property
+    def trained_bytes(self) -> int:
+        """UTF-8 bytes of the answers that weigh."""
+        trained = [span for span, weight in zip(self.spans, self.weights, strict=True) if weight > 0]
+        return sum(len(self.text[span.start : span.content_end].encode()) for span in trained)
 
 
 class Encoder:
     """`sequence_length` is the most positions of a sample. `cuts` counts what truncation took.
 
+    `train_on`: every answer by its message's weight, or of these only the conversation's last.
+
     `tokenizer` is a fast transformers tokenizer (its character offsets say which bytes a token stands for); a slow one
     is a ModelError, as is one without an end-of-sequence token.
     """
 
-    def __init__(self, tokenizer: Any, sequence_length: int, truncation: Truncation = "drop") -> None:
+    def __init__(
+        self,
+        tokenizer: Any,
+        sequence_length: int,
+        truncation: Truncation = "drop",
+        *,
+        train_on: TrainOn = "all",
+    ) -> None:
         where = str(getattr(tokenizer, "name_or_path", ""))
         if not getattr(tokenizer, "is_fast", False):
             raise ModelError("the tokenizer gives no character offsets", where=where, next_step="add a tokenizer.json")
@@ -44,7 +75,8 @@ class Encoder:
         self.sequence_length = sequence_length
         self.truncation: Truncation = truncation
         self.cuts: Counter[CutReason] = Counter()
-        self._finder: AnswerFinder | None = None
+        self.train_on: TrainOn = train_on
+        self._dialogue = Dialogue(tokenizer)
 
     def document(self, document: Document) -> list[Sample]:
         """Consecutive windows whose labels are all of the document's tokens and one end token; [] for empty text.
@@ -78,129 +110,91 @@ class Encoder:
 
     def conversation(self, conversation: Conversation) -> Sample | Dropped:
         """The conversation as the chat template renders it, or why it cannot be trained on."""
-        if not any(m.role == "assistant" and m.weight > 0 for m in conversation.messages):
+        return next(self.conversations([conversation]))
+
+    def conversations(self, conversations: Iterable[Conversation]) -> Iterator[Sample | Dropped]:
+        """Each conversation's sample or refusal, in order; many are tokenised at once."""
+        waiting = iter(conversations)
+        while some := list(islice(waiting, BATCH)):
+            rendered = [self._rendered(self._weighed(conversation)) for conversation in some]
+            samples = iter(self._samples([found for found in rendered if isinstance(found, Rendered)]))
+            for found in rendered:
+                yield found if isinstance(found, Dropped) else self._fitted(found.conversation, next(samples))
+
+    def _weighed(self, conversation: Conversation) -> Conversation:
+        if self.train_on == "all":
+            return conversation
+        last = max((i for i, m in enumerate(conversation.messages) if m.role == "assistant"), default=-1)
+        messages = [
+            msgspec.structs.replace(message, weight=message.weight if i == last else 0.0)
+            for i, message in enumerate(conversation.messages)
+        ]
+        return msgspec.structs.replace(conversation, messages=tuple(messages))
+
+    def _fitted(self, conversation: Conversation, sample: Sample | Dropped) -> Sample | Dropped:
+        if isinstance(sample, Dropped) or len(sample) <= self.sequence_length:
+            return sample
+        shorter = shorten(
+            conversation, self.sequence_length, self.truncation, encode=self._sample, tokenizer=self.tokenizer
+        )
+        if shorter is None:
+            tried = "" if self.truncation == "drop" else ", an answer with its headers does not"
+            return Dropped(DropReason.TOO_LONG, f"{len(sample)} positions, {self.sequence_length} fit{tried}")
+        self.cuts.update(shorter[1])
+        return shorter[0]
+
+    def _sample(self, conversation: Conversation) -> Sample | None:
+        rendered = self._rendered(conversation)
+        sample = next(self._samples([rendered])) if isinstance(rendered, Rendered) else rendered
+        return sample if isinstance(sample, Sample) else None
+
+    def _rendered(self, conversation: Conversation) -> Rendered | Dropped:
+        answers = [message for message in conversation.messages if message.role == "assistant"]
+        if not any(message.weight > 0 for message in answers):
             return Dropped(DropReason.NOTHING_TO_TRAIN, "no message of an assistant with a weight")
+        tools = list(conversation.tools) or None
+        messages = [message.for_template() for message in conversation.messages]
         try:
-            return self._fitted(conversation)
-        except TemplateError as error:
+            text, marks = self._dialogue.render(messages, tools)
+            hidden = [name for name in _function_names(conversation) if name not in text]
+            if hidden:
+                return Dropped(DropReason.TOOLS_NOT_SHOWN, f"the function {hidden[0]}")
+            spans = self._dialogue.spans(messages, text, marks, tools)
+        except TemplateRefused as error:
             return Dropped(DropReason.TEMPLATE_REFUSED, str(error))
         except AnswerNotFound as error:
             return Dropped(DropReason.ANSWER_NOT_FOUND, str(error))
+        return Rendered(conversation, text, spans, [message.weight for message in answers])
 
-    def _fitted(self, conversation: Conversation) -> Sample | Dropped:
-        sample = self._sample(conversation)
-        if isinstance(sample, Dropped) or len(sample) <= self.sequence_length:
-            return sample
-        found = f"{len(sample)} positions, {self.sequence_length} fit"
-        if self.truncation == "keep_start":
-            return self._cut_end(sample) or Dropped(DropReason.TOO_LONG, f"{found}, and no answer begins within them")
-        if self.truncation == "keep_end":
-            return self._cut_turns(conversation) or Dropped(DropReason.TOO_LONG, f"{found}, the last exchange does not")
-        return Dropped(DropReason.TOO_LONG, found)
-
-    def _cut_end(self, sample: Sample) -> Sample | None:
-        """The sample up to its last answer token that fits."""
-        trained = np.flatnonzero(sample.weights[: self.sequence_length])
-        if len(trained) == 0:
-            return None
-        length = int(trained[-1]) + 1
-        share = float(np.count_nonzero(sample.weights[:length]) / np.count_nonzero(sample.weights))
-        self.cuts[CutReason.ANSWER_END] += 1
-        return Sample(
-            sample.tokens[: length + 1],
-            sample.weights[:length],
-            round(sample.source_bytes * share),
-            sample.source,
-            sample.subset,
+    def _samples(self, rendered: Sequence[Rendered]) -> Iterator[Sample | Dropped]:
+        if not rendered:
+            return
+        encoded = self.tokenizer(
+            [found.text for found in rendered],
+            add_special_tokens=False,
+            return_offsets_mapping=True,
+            return_attention_mask=False,
+            verbose=False,
         )
-
-    def _cut_turns(self, conversation: Conversation) -> Sample | None:
-        """The system message and as many of the newest exchanges as fit."""
-        messages = conversation.messages
-        system = messages[:1] if messages[0].role == "system" else ()
-        for at in (i for i, message in enumerate(messages) if message.role == "user" and i > len(system)):
-            shorter = self._sample(_with_messages(conversation, (*system, *messages[at:])))
-            if isinstance(shorter, Sample) and len(shorter) <= self.sequence_length:
-                self.cuts[CutReason.OLDEST_TURNS] += 1
-                return shorter
-        return None
-
-    def _sample(self, conversation: Conversation) -> Sample | Dropped:
-        tools = list(conversation.tools) or None
-        messages = [message.for_template() for message in conversation.messages]
-        text = self._render(messages, tools=tools)
-        hidden = [name for name in _function_names(conversation) if name not in text]
-        if hidden:
-            return Dropped(DropReason.TOOLS_NOT_SHOWN, f"the function {hidden[0]}")
-        encoded = self.tokenizer(text, add_special_tokens=False, return_offsets_mapping=True, verbose=False)
-        weights = np.zeros(len(encoded["input_ids"]), dtype=np.float32)
-        if GENERATION_MARK.search(str(self.tokenizer.get_chat_template(tools=tools))):
-            size = self._weigh_marked(conversation, messages, tools, weights)
-        else:
-            size = self._weigh_found(conversation, messages, tools, text, encoded["offset_mapping"], weights)
-        if not weights[1:].any():
-            return Dropped(DropReason.NOTHING_TO_TRAIN, "no token of an answer")
-        tokens = np.array(encoded["input_ids"], dtype=np.int32)
-        return Sample(tokens, weights[1:].copy(), size, str(conversation.source), conversation.subset)
-
-    def _render(self, messages: Sequence[dict[str, Any]], *, tools: Any = None, prompt: bool = False) -> str:
-        return str(
-            self.tokenizer.apply_chat_template(
-                list(messages), tools=tools, tokenize=False, add_generation_prompt=prompt
-            )
-        )
-
-    def _token_ends(self, text: str) -> set[int]:
-        encoded = self.tokenizer(text, add_special_tokens=False, return_offsets_mapping=True)
-        return {end for _, end in encoded["offset_mapping"]}
-
-    def _weigh_found(
-        self,
-        conversation: Conversation,
-        messages: Sequence[dict[str, Any]],
-        tools: Any,
-        text: str,
-        offsets: Sequence[tuple[int, int]],
-        weights: np.ndarray,
-    ) -> int:
-        """Weigh the tokens that begin inside an answer's span; returns the UTF-8 bytes of the trained answers."""
-        if self._finder is None:
-            self._finder = AnswerFinder.probe(lambda said, prompt: self._render(said, prompt=prompt), self._token_ends)
-        finder = replace(self._finder, render=lambda said, prompt: self._render(said, tools=tools, prompt=prompt))
-        answers = [message for message in conversation.messages if message.role == "assistant"]
-        starts, ends = np.array(offsets, dtype=np.int64).T
-        size = 0
-        for message, span in zip(answers, finder.spans(messages, text), strict=True):
-            weights[(starts >= span.start) & (starts < span.end) & (ends > starts)] = message.weight
-            size += _answer_bytes(text, span) if message.weight > 0 else 0
-        return size
-
-    def _weigh_marked(
-        self, conversation: Conversation, messages: Sequence[dict[str, Any]], tools: Any, weights: np.ndarray
-    ) -> int:
-        """Weigh what the template itself marks with `{% generation %}`, one run of tokens per answer."""
-        encoded = self.tokenizer.apply_chat_template(
-            list(messages), tools=tools, return_dict=True, return_assistant_tokens_mask=True
-        )
-        mask = np.array(encoded["assistant_masks"], dtype=np.int8)
-        edges = np.flatnonzero(np.diff(mask, prepend=0, append=0))
-        runs = list(zip(edges[::2], edges[1::2], strict=True))
-        answers = [message for message in conversation.messages if message.role == "assistant"]
-        wanted = {message.weight for message in answers}
-        if len(runs) != len(answers) and len(wanted) > 1:
-            raise AnswerNotFound(f"the template marks {len(runs)} answers, the conversation has {len(answers)}")
-        for i, (start, end) in enumerate(runs):
-            weights[start:end] = answers[i].weight if len(runs) == len(answers) else answers[0].weight
-        return sum(len(message.content.strip().encode()) for message in answers if message.weight > 0)
+        for found, ids, offsets in zip(rendered, encoded["input_ids"], encoded["offset_mapping"], strict=True):
+            yield _sample_of(found, ids, offsets)
 
 
-def _answer_bytes(text: str, span: Span) -> int:
-    return len(text[span.start : span.content_end].encode())
-
-
-def _with_messages(conversation: Conversation, messages: tuple[Any, ...]) -> Conversation:
-    return Conversation(
-        conversation.source, messages, conversation.tools, conversation.answer, conversation.subset, conversation.id
+def _sample_of(rendered: Rendered, ids: Sequence[int], offsets: Sequence[tuple[int, int]]) -> Sample | Dropped:
+    """The tokens that begin inside an answer's span weigh."""
+    weights = np.zeros(len(ids), dtype=np.float32)
+    starts, ends = np.array(offsets, dtype=np.int64).reshape(-1, 2).T
+    for span, weight in zip(rendered.spans, rendered.weights, strict=True):
+        weights[(starts >= span.start) & (starts < span.end) & (ends > starts)] = weight
+    if not weights[1:].any():
+        return Dropped(DropReason.NOTHING_TO_TRAIN, "no token of an answer")
+    conversation = rendered.conversation
+    return Sample(
+        tokens=np.array(ids, dtype=np.int32),
+        weights=weights[1:].copy(),
+        source_bytes=rendered.trained_bytes,
+        source=str(conversation.source),
+        subset=conversation.subset,
     )
 
 

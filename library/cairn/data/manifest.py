@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -34,6 +34,11 @@ class ChunkSummary(msgspec.Struct, frozen=True):
     cuts: dict[str, int]
     examples: dict[str, str]
 
+    @property
+    def file_index(self) -> int:
+        """Which of the files it is a part of; its name begins with that."""
+        return int(self.name.partition("-")[0])
+
 
 class ShardEntry(msgspec.Struct, frozen=True):
     """One shard file: its name in the folder, its rows and its size."""
@@ -41,6 +46,33 @@ class ShardEntry(msgspec.Struct, frozen=True):
     name: str
     rows: int
     file_bytes: int
+
+
+class FileCounts(msgspec.Struct, frozen=True):
+    """What one file gave, dropped and had cut; `path` is where it lay when it was prepared."""
+
+    path: str
+    records: int
+    documents: int
+    samples: int
+    tokens: int
+    trained_tokens: int
+    drops: dict[str, int]
+    cuts: dict[str, int]
+
+    @classmethod
+    def of(cls, path: str, chunks: Sequence[ChunkSummary]) -> FileCounts:
+        """Add up the chunks of one file."""
+        return cls(
+            path=path,
+            records=sum(chunk.records for chunk in chunks),
+            documents=sum(chunk.documents for chunk in chunks),
+            samples=sum(chunk.samples for chunk in chunks),
+            tokens=sum(chunk.tokens for chunk in chunks),
+            trained_tokens=sum(chunk.trained_tokens for chunk in chunks),
+            drops=add(chunk.drops for chunk in chunks),
+            cuts=add(chunk.cuts for chunk in chunks),
+        )
 
 
 class Manifest(msgspec.Struct, frozen=True):
@@ -60,6 +92,7 @@ class Manifest(msgspec.Struct, frozen=True):
     cuts: dict[str, int]
     examples: dict[str, str]
     fill: float
+    files: tuple[FileCounts, ...] = ()
 
     @classmethod
     def of(
@@ -69,8 +102,9 @@ class Manifest(msgspec.Struct, frozen=True):
         fingerprint: str,
         settings: dict[str, Any],
         sequence_length: int,
+        paths: Sequence[str] = (),
     ) -> Manifest:
-        """Add up the chunks."""
+        """Add up the chunks; those of `paths[i]` have names that begin with i."""
         ordered = sorted(chunks, key=lambda chunk: chunk.name)
         rows = sum(chunk.rows for chunk in ordered)
         tokens = sum(chunk.tokens for chunk in ordered)
@@ -90,6 +124,10 @@ class Manifest(msgspec.Struct, frozen=True):
             cuts=add(chunk.cuts for chunk in ordered),
             examples=examples,
             fill=tokens / (rows * sequence_length) if rows else 0.0,
+            files=tuple(
+                FileCounts.of(path, [chunk for chunk in ordered if chunk.file_index == index])
+                for index, path in enumerate(paths)
+            ),
         )
 
     def write(self, folder: Path) -> None:

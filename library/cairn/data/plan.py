@@ -50,6 +50,7 @@ class Plan:
             fingerprint=self.fingerprint,
             settings=self.settings,
             sequence_length=self.shaping.sequence_length,
+            paths=[reading.path for reading in self.readings],
         )
         self._check(manifest)
         return manifest
@@ -81,7 +82,7 @@ def make_plan(recipe: Recipe, tokenizer: Any) -> Plan:
     files = resolve(data.train, split="train")
     for file in files:
         _check_kind(file, data.format, kind, recipe.stage.name)
-    shaping = Shaping(data.sequence_length, data.truncation, data.packing)
+    shaping = Shaping(data.sequence_length, data.truncation, data.packing, data.train_on)
     settings = {
         "format": data.format,
         "kind": kind,
@@ -89,6 +90,7 @@ def make_plan(recipe: Recipe, tokenizer: Any) -> Plan:
         "subsets": list(data.subsets),
         "sequence_length": data.sequence_length,
         "truncation": data.truncation,
+        "train_on": data.train_on,
         "packing": data.packing,
         "chunk": [CHUNK_RECORDS, CHUNK_CHARACTERS],
     }

@@ -38,7 +38,8 @@ class HeldOut(Callback):
     def start(self, run: Run) -> None:
         """Choose the sample; the same on every worker."""
         chosen = choose(_records(run), run.recipe.training.evaluate_documents)
-        encoder = Encoder(run.tokenizer, run.recipe.data.sequence_length, run.recipe.data.truncation)
+        data = run.recipe.data
+        encoder = Encoder(run.tokenizer, data.sequence_length, data.truncation, train_on=data.train_on)
         self.documents = [record for record in chosen if isinstance(record, Document)]
         encoded = [encoder.conversation(record) for record in chosen if isinstance(record, Conversation)]
         self.answers = [sample for sample in encoded if isinstance(sample, Sample)]
