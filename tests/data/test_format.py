@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,7 @@ from cairn.data.detection import detect
 from cairn.data.documents import read_records
 from cairn.data.format import Format, names
 from cairn.errors import DataError, UserError
-from cairn.records import Conversation, Document, Message, Source
+from cairn.records import Comparison, Conversation, Document, Judgement, Message, Record, Source
 
 pytestmark = pytest.mark.unit
 
@@ -181,13 +182,38 @@ def test_a_wrong_yaml_says_what_is_wrong(text: str, message: str, tmp_path: Path
         Format.load(str(path))
 
 
-@pytest.mark.skipif(not FIELD.is_dir(), reason=f"no field data at {FIELD}")
-@pytest.mark.parametrize(("file", "count"), [("alpaca_en_demo.json", 300), ("glaive_toolcall_en_demo.json", 120)])
-def test_files_from_the_field(file: str, count: int) -> None:
+def field_records(file: str, count: int) -> list[Record]:
+    """The records of a file from the field, one a row and none lost."""
+    if not (FIELD / file).is_file():
+        pytest.skip(f"no field data at {FIELD / file}")
     records = list(read_records([FIELD / file]))
     assert len(records) == count
-    assert all(isinstance(record, Conversation) and len(record.messages) >= 2 for record in records)
     assert len({record.source.line for record in records}) == count
+    return records  # type: ignore[return-value]
+
+
+@pytest.mark.parametrize(("file", "count"), [("alpaca_en_demo.json", 300), ("glaive_toolcall_en_demo.json", 120)])
+def test_files_from_the_field(file: str, count: int) -> None:
+    records = field_records(file, count)
+    assert all(isinstance(record, Conversation) and len(record.messages) >= 2 for record in records)
     if file.startswith("glaive"):
         calls = [m for record in records for m in record.messages if "tool_calls" in m.fields]  # type: ignore[union-attr]
         assert len(calls) == 92
+
+
+def test_pairs_from_the_field() -> None:
+    records = field_records("dpo_en_demo.json", 120)
+    assert all(
+        isinstance(record, Comparison)
+        and [record.prompt[-1].role, record.chosen[0].role, record.rejected[0].role]
+        == ["user", "assistant", "assistant"]
+        and record.chosen != record.rejected
+        for record in records
+    )
+
+
+def test_verdicts_from_the_field() -> None:
+    rows = json.loads((FIELD / "kto_en_demo.json").read_text()) if FIELD.is_dir() else []
+    records = field_records("kto_en_demo.json", 120)
+    found = [record.good for record in records if isinstance(record, Judgement)]
+    assert found == [row["label"] for row in rows]

@@ -77,7 +77,6 @@ def _parted(
     given = len(prompt)
     if chosen[:given] == prompt == rejected[:given]:
         chosen, rejected = chosen[given:], rejected[given:]
-    _check_prompt(prompt, source)
     for name, answer in (("chosen", chosen), ("rejected", rejected)):
         if not _says_something(answer):
             raise EmptyAnswer(f"the {name} answer is empty", where=str(source))
@@ -86,6 +85,7 @@ def _parted(
                 f"the {name} answer begins with a message of the {answer[0].role}: the prompts of the two answers differ",
                 where=str(source),
             )
+    _check_prompt(prompt, source)
     return prompt, chosen, rejected
 
 
@@ -110,9 +110,10 @@ def _ranked(options: Sequence[Option], row: Any, source: Source) -> list[tuple[M
         places = ", ".join(f"'{option.score or option.rank}'" for option in options)
         raise DataError(f"none of the {len(scores)} answers has a number at {places}", where=str(source))
     if all(option.wins for option in options) and not any(score for _, score in scores):
-        won = ", ".join(f"'{path}': {find(row, path, source)!r}" for path in options[0].wins)
-        raise DataError(f"field {won} says neither which answer is better nor that they tie", where=str(source))
+        raise _undecided(options[0].wins, row, source)
     answers = [(answer, score) for answer, score in scores if score is not MISSING and score is not None]
+    if scores and not answers:
+        raise NotJudged(f"none of the {len(scores)} answers has a score", where=str(source))
     pairs = [
         (a, b) if of_a > of_b else (b, a)
         for (a, of_a), (b, of_b) in combinations(answers, 2)
@@ -121,6 +122,16 @@ def _ranked(options: Sequence[Option], row: Any, source: Source) -> list[tuple[M
     if not pairs:
         raise NoPreference(f"of {len(scores)} answers, {len(answers)} with a score, none is better", where=str(source))
     return pairs
+
+
+def _undecided(wins: Mapping[str, Scalar], row: Any, source: Source) -> DataError:
+    found = {path: find(row, path, source) for path in wins}
+    shown = ", ".join(
+        f"'{path}': {kind_name(v) if v is MISSING or v is None else repr(v)}" for path, v in found.items()
+    )
+    if all(value is None for value in found.values()):
+        return NotJudged(f"field {shown}", where=str(source))
+    return DataError(f"field {shown} says neither which answer is better nor that they tie", where=str(source))
 
 
 def _scored(option: Option, row: Any, source: Source) -> Iterator[tuple[Messages, Any]]:
