@@ -96,3 +96,9 @@ def test_records_survive_their_way_between_processes(name: str, tmp_path: Path) 
 def test_a_dataset_is_named_once() -> None:
     also = [dataset for name in names() for dataset in Format.load(name).layout.also]
     assert sorted(also) == sorted(set(also))
+
+
+def test_there_are_enough_shapes_and_datasets() -> None:
+    also = [dataset for name in names() for dataset in Format.load(name).layout.also]
+    assert len(names()) >= LEAST_SHAPES
+    assert len(also) >= LEAST_DATASETS

@@ -17,7 +17,7 @@ from cairn.config.section import Section
 from cairn.data.paths import MISSING, first_keys, value_at
 
 Role = Literal["system", "user", "assistant", "tool"]
-Kind = Literal["string", "list", "number", "boolean", "object", "strings", "objects"]
+Kind = Literal["string", "list", "number", "boolean", "object", "scalar", "strings", "objects"]
 Scalar = str | int | float | bool
 KIND_TYPES: dict[str, type[Any] | tuple[type[Any], ...]] = {
     "string": str,
@@ -25,6 +25,7 @@ KIND_TYPES: dict[str, type[Any] | tuple[type[Any], ...]] = {
     "number": (int, float),
     "boolean": bool,
     "object": dict,
+    "scalar": (str, int, float),
 }
 ELEMENTS = {"strings": str, "objects": dict}
 PLACEHOLDER = re.compile(r"\{([^{}]+)\}")
@@ -230,7 +231,7 @@ def is_kind(value: Any, kind: Kind) -> bool:
     """Whether a value is of a type in the words of JSON."""
     if kind in ELEMENTS:
         return isinstance(value, list) and bool(value) and all(isinstance(item, ELEMENTS[kind]) for item in value)
-    if kind == "number" and isinstance(value, bool):
+    if kind in ("number", "scalar") and isinstance(value, bool):
         return False
     return isinstance(value, KIND_TYPES[kind])
 
@@ -246,9 +247,8 @@ def kind_name(value: Any) -> str:
 
 
 def _article(kind: Kind) -> str:
-    return {"strings": "a list of strings", "objects": "a list of objects", "object": "an object"}.get(
-        kind, f"a {kind}"
-    )
+    names = {"strings": "a list of strings", "objects": "a list of objects", "object": "an object"}
+    return names.get(kind, "a string or a number" if kind == "scalar" else f"a {kind}")
 
 
 def _found(value: Any, kind: Kind) -> str:
