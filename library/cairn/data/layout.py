@@ -93,6 +93,7 @@ class Split(Section):
     marks: dict[str, Role] = Field(min_length=1, description="mark → role of what follows it")
     drop: tuple[str, ...] = Field((), description="texts that are not part of any message")
     before: Role | None = Field(None, description="role of a text before the first mark; none: there may be none")
+    exact: bool = Field(False, description="white space at both ends of a message belongs to it")
     optional: bool = Field(False, description="no message where the text is missing")
 
 

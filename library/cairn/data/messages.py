@@ -68,14 +68,14 @@ def _split(part: Split, row: Any, source: Source) -> Iterator[Message]:
             f"field '{part.split}': none of the marks {', '.join(map(repr, part.marks))}", where=str(source)
         )
     for mark, content in zip(pieces[::2], pieces[1::2], strict=True):
-        if said := _bare(content, part.drop):
+        if said := _bare(content, part.drop, exact=part.exact):
             yield Message(part.marks[mark], said)
 
 
-def _bare(text: str, drop: Sequence[str]) -> str:
+def _bare(text: str, drop: Sequence[str], *, exact: bool = False) -> str:
     for part in drop:
         text = text.replace(part, "")
-    return text.strip()
+    return text if exact else text.strip()
 
 
 def _turn(turn: Turn, element: Any, prefix: str, source: Source) -> Iterator[Message]:
