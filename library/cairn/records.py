@@ -70,6 +70,7 @@ class Comparison(msgspec.Struct, frozen=True, tag="comparison"):
     group: str = ""
     subset: str = NO_SUBSET
     id: str = ""
+    tools: tuple[dict[str, Any], ...] = ()
 
 
 class Judgement(msgspec.Struct, frozen=True, tag="judgement"):
@@ -81,6 +82,7 @@ class Judgement(msgspec.Struct, frozen=True, tag="judgement"):
     good: bool
     subset: str = NO_SUBSET
     id: str = ""
+    tools: tuple[dict[str, Any], ...] = ()
 
 
 Record = Document | Conversation | Comparison | Judgement

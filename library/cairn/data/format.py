@@ -89,12 +89,12 @@ class Format:
         }
         if layout.record == "document":
             return [Document(source, find(row, str(layout.text), source), **labels)]
+        tools = parse_tools(find(row, layout.tools, source), source) if layout.tools else ()
         if layout.record == "comparison":
-            return [*comparisons(layout, row, source, labels)]
+            return [*comparisons(layout, row, source, labels, tools)]
         messages = tuple(messages_of(layout.messages, row, source))
         if layout.good is not None:
-            return [judgement(layout.good, messages, row, source, labels)]
-        tools = parse_tools(find(row, layout.tools, source), source) if layout.tools else ()
+            return [judgement(layout.good, messages, row, source, labels, tools)]
         answer = self._label(row, layout.answer, source) or None
         return [Conversation(source, messages, tools, answer, **labels)]
 

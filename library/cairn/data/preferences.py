@@ -20,12 +20,15 @@ from cairn.errors import DataError
 from cairn.records import Comparison, Judgement, Message, Source
 
 Messages = tuple[Message, ...]
+Tools = tuple[dict[str, Any], ...]
 YES, NO = ("true", "yes", "1"), ("false", "no", "0")
 NO_NUMBER = ("", "N/A", "nan", "NaN")
 """How tables write a score that is not there."""
 
 
-def comparisons(layout: Layout, row: Any, source: Source, labels: Mapping[str, str]) -> Iterator[Comparison]:
+def comparisons(
+    layout: Layout, row: Any, source: Source, labels: Mapping[str, str], tools: Tools
+) -> Iterator[Comparison]:
     """The pairs of a row. LeftOut where no answer is the better one, DataError where a pair cannot be read."""
     for path, values in layout.ties.items():
         found = find(row, path, source)
@@ -44,10 +47,12 @@ def comparisons(layout: Layout, row: Any, source: Source, labels: Mapping[str, s
     margin = margin if isinstance(margin, float) else 0.0
     for chosen, rejected in pairs:
         asked, better, worse = _parted(prompt, chosen, rejected, source)
-        yield Comparison(source, asked, better, worse, margin, weight, group, labels["subset"], labels["id"])
+        yield Comparison(source, asked, better, worse, margin, weight, group, labels["subset"], labels["id"], tools)
 
 
-def judgement(verdict: Verdict, messages: Messages, row: Any, source: Source, labels: Mapping[str, str]) -> Judgement:
+def judgement(
+    verdict: Verdict, messages: Messages, row: Any, source: Source, labels: Mapping[str, str], tools: Tools
+) -> Judgement:
     """The last message, which must be the assistant's, and whether it is good."""
     if not messages or messages[-1].role != "assistant":
         raise DataError("a judged conversation ends with the assistant's answer", where=str(source))
@@ -56,7 +61,7 @@ def judgement(verdict: Verdict, messages: Messages, row: Any, source: Source, la
     _check_prompt(prompt, source)
     if not _says_something(answer):
         raise EmptyAnswer("the judged answer is empty", where=str(source))
-    return Judgement(source, prompt, answer, good, **labels)
+    return Judgement(source, prompt, answer, good, labels["subset"], labels["id"], tools)
 
 
 def same(found: Any, value: Scalar) -> bool:
