@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import pickle
 from pathlib import Path
 from typing import Any
@@ -9,7 +10,8 @@ from typing import Any
 import pytest
 
 from cairn.data.detection import detect
-from cairn.data.drops import DropReason, EmptyAnswer, NoPreference, NotJudged
+from cairn.data.documents import read_records
+from cairn.data.drops import DropReason, EmptyAnswer, NoPreference, NotJudged, Rejected
 from cairn.data.format import Format
 from cairn.errors import DataError
 from cairn.records import Comparison, Judgement, Source
@@ -341,3 +343,12 @@ def test_what_is_left_out_survives_its_way_between_processes(kind: type[DataErro
 @pytest.mark.parametrize("reason", [DropReason.NO_PREFERENCE, DropReason.NOT_JUDGED, DropReason.EMPTY])
 def test_what_is_left_out_is_no_fault_of_the_data(reason: DropReason) -> None:
     assert not reason.unusable
+
+
+def test_what_is_left_out_of_a_file_has_its_reason(tmp_path: Path) -> None:
+    path = tmp_path / "rows.jsonl"
+    row = {"history": "q", "human_ref_A": "a", "human_ref_B": "b", "labels": 1}
+    rows = [row, row | {"human_ref_B": "a"}, row | {"human_ref_A": ""}, row | {"labels": 5}]
+    path.write_text("".join(json.dumps(each) + "\n" for each in rows))
+    found = [record.reason for record in read_records([path], "shp") if isinstance(record, Rejected)]
+    assert found == [DropReason.NO_PREFERENCE, DropReason.EMPTY, DropReason.NOT_OF_FORMAT]

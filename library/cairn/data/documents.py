@@ -14,7 +14,7 @@ from typing import Any
 
 from cairn.data.components import canonical_tag
 from cairn.data.detection import SAMPLE_ROWS, detect
-from cairn.data.drops import DropReason, Rejected
+from cairn.data.drops import DropReason, LeftOut, Rejected
 from cairn.data.format import Format
 from cairn.data.paths import value_at
 from cairn.data.sources.files import resolve
@@ -107,6 +107,9 @@ def _grouped(rows: Iterator[tuple[Source, Any]], path: str | None) -> Iterator[t
 def _records(format: Format, row: Any, source: Source, wanted: frozenset[str]) -> Iterator[Record | Rejected]:
     try:
         records = format.records(row, source)
+    except LeftOut as left_out:
+        yield Rejected(source, left_out.reason, left_out.what)
+        return
     except DataError as error:
         yield Rejected(source, DropReason.NOT_OF_FORMAT, error.what)
         return
