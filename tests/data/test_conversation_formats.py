@@ -54,12 +54,12 @@ def test_calls_that_cannot_be_read_are_refused() -> None:
         records("hermes_functions", row)
 
 
-def test_a_call_of_glaive_may_have_no_arguments_or_plain_ones() -> None:
+def test_a_call_of_glaive_may_have_no_arguments_or_lines_within_them() -> None:
     chat = 'USER: a\n\nASSISTANT: <functioncall> {"name": "f"} <|endoftext|>\n\nFUNCTION RESPONSE: 1\n\n'
-    chat += 'ASSISTANT: <functioncall> {"name": "g", "arguments": {"x": [1, {"y": 2}]}} <|endoftext|>'
+    chat += 'ASSISTANT: <functioncall> {"name": "g", "arguments": \'{"x": "1\n2"}\'} <|endoftext|>'
     (record,) = records("glaive_functions", first_row("glaive_functions", chat=chat))
     calls = [call["function"] for m in record.messages for call in m.fields.get("tool_calls", ())]
-    assert calls == [{"name": "f", "arguments": {}}, {"name": "g", "arguments": {"x": [1, {"y": 2}]}}]
+    assert calls == [{"name": "f", "arguments": {}}, {"name": "g", "arguments": {"x": "1\n2"}}]
 
 
 def message(id: str, parent: str | None, **more: Any) -> dict[str, Any]:

@@ -57,7 +57,7 @@ def _call(text: str) -> dict[str, Any]:
     if arguments.startswith("'") and arguments.endswith("'"):
         arguments = arguments[1:-1].replace("\\'", "'")
     try:
-        return {"name": found["name"], "arguments": json.loads(arguments)}
+        return {"name": found["name"], "arguments": json.loads(arguments, strict=False)}
     except json.JSONDecodeError as error:
         problem = f"field 'chat': the arguments of {found['name']} are not JSON ({error.msg})"
         raise DataError(problem, where="chat") from None
