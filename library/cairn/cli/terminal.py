@@ -18,12 +18,16 @@ def say(text: str) -> None:
     output.print(text, markup=False)
 
 
-def show_table(columns: Sequence[str], rows: Iterable[Sequence[Any]], *, title: str | None = None) -> None:
+def show_table(
+    columns: Sequence[str], rows: Iterable[Sequence[Any]], *, title: str | None = None, on: Console = output
+) -> None:
     """A table of values as text."""
-    table = Table(*columns, title=title, title_justify="left", box=None, pad_edge=False, header_style="bold")
+    table = Table(title=title, title_justify="left", box=None, pad_edge=False, header_style="bold")
+    for column in columns:
+        table.add_column(column, overflow="fold")  # in a narrow place nothing is left out
     for row in rows:
         table.add_row(*(_cell(value) for value in row))
-    output.print(table)
+    on.print(table)
 
 
 def _cell(value: Any) -> str:
