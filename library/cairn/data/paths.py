@@ -7,6 +7,7 @@ paths stand with ` || ` between them (`label || kto_tag`): the first that leads 
 
 from __future__ import annotations
 
+import ast
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cache
@@ -106,6 +107,17 @@ def _json(found: Any, _: str) -> Any:
         raise StepError(f"expected JSON ({error.msg})") from None
 
 
+def _literal(found: Any, _: str) -> Any:
+    """As `json`, and what `str()` makes of a mapping in Python, as tables on the hub have it."""
+    try:
+        return _json(found, _)
+    except StepError:
+        try:
+            return ast.literal_eval(found)
+        except (ValueError, SyntaxError, MemoryError, RecursionError):
+            raise StepError("expected JSON or a literal of Python") from None
+
+
 def _after(found: Any, mark: str) -> Any:
     """What follows the last `mark`."""
     _, seen, rest = _text("after", found).rpartition(mark)
@@ -147,6 +159,7 @@ def _negative(found: Any, _: str) -> Any:
 
 STEPS: dict[str, Callable[[Any, str], Any]] = {
     "json": _json,
+    "literal": _literal,
     "at": _at,
     "negative": _negative,
     "strip": lambda found, _: _text("strip", found).strip(),
