@@ -10,12 +10,11 @@ import pyarrow as pa
 import pytest
 from tests.data.samples import assert_rows_equal, make_samples
 
-from cairn.data.cursor import Cursor, order, share, take
 from cairn.data.manifest import ChunkSummary, Manifest
 from cairn.data.packing import pack
 from cairn.data.rows import Row
 from cairn.data.shards import ROWS_PER_BATCH, ShardWriter, TokenShards
-from cairn.errors import DataError, UserError
+from cairn.errors import DataError
 
 pytestmark = pytest.mark.unit
 
@@ -111,44 +110,3 @@ def test_a_missing_or_short_shard_is_named(tmp_path: Path) -> None:
     (tmp_path / "manifest.json").write_text("{}")
     with pytest.raises(DataError, match="manifest is damaged"):
         TokenShards.open(tmp_path)
-
-
-def test_every_epoch_is_another_permutation() -> None:
-    epochs = [order(50, 7, epoch).tolist() for epoch in range(3)]
-    assert all(sorted(epoch) == list(range(50)) for epoch in epochs)
-    assert epochs[0] != epochs[1] != epochs[2]
-    assert order(50, 7, 0).tolist() == epochs[0] != order(50, 8, 0).tolist()
-
-
-def test_taking_crosses_epochs_and_each_row_comes_once_an_epoch(tmp_path: Path) -> None:
-    shards = write_folder(tmp_path, rows_of(10, seed=1))
-    cursor, taken = Cursor(seed=3), []
-    for count in (4, 4, 4, 25, 3):
-        indices, cursor = take(shards, cursor, count)
-        assert len(indices) == count
-        taken.extend(indices)
-    assert taken == [i for epoch in range(4) for i in order(10, 3, epoch).tolist()]
-    assert cursor == Cursor(3, 3, 10, shards.fingerprint)
-    assert take(shards, Cursor(**cursor.plain()), 1)[0] == order(10, 3, 4).tolist()[:1]
-
-
-@pytest.mark.parametrize("world_size", [1, 2, 3, 4])
-def test_what_a_step_trains_on_does_not_depend_on_the_workers(tmp_path: Path, world_size: int) -> None:
-    shards = write_folder(tmp_path, rows_of(7, seed=1))
-    cursor = alone = Cursor(seed=0)
-    for _ in range(5):
-        expected, alone = take(shards, alone, 12)
-        indices, cursor = take(shards, cursor, 12)
-        shares = [share(indices, rank=rank, world_size=world_size) for rank in range(world_size)]
-        assert sorted(i for part in shares for i in part) == sorted(expected)
-        assert len({len(part) for part in shares}) == 1
-    assert cursor == alone
-
-
-def test_a_cursor_of_other_data_is_refused(tmp_path: Path) -> None:
-    shards = write_folder(tmp_path, rows_of(3, seed=1))
-    with pytest.raises(UserError, match="the data changed"):
-        take(shards, Cursor(0, fingerprint="other"), 1)
-    (tmp_path / "empty").mkdir()
-    with pytest.raises(UserError, match="no rows"):
-        take(write_folder(tmp_path / "empty", []), Cursor(0), 1)

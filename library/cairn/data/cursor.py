@@ -1,19 +1,16 @@
 """Where the stream of rows stands: seed, epoch and row, the same for every number of workers.
 
-Each epoch is a fresh permutation of all rows. The loop takes the rows of one global batch at a time and each worker
-its share of them, so what step s trains on never depends on who carries it out. The permutation of the current epoch
-is held in memory (8 bytes a row).
+The rows of an epoch, in their order, are the mixture's (`data/mixture.py`). The loop takes those of one global batch at
+a time and each worker its share of them, so what step s trains on never depends on who carries it out.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
-from functools import lru_cache
-from typing import Any, Protocol
+from typing import Any
 
-import numpy as np
-
+from cairn.data.mixture import Mixture
 from cairn.errors import UserError
 
 
@@ -31,44 +28,28 @@ class Cursor:
         return asdict(self)
 
 
-class Shards(Protocol):
-    """What a cursor needs of token shards."""
-
-    fingerprint: str
-
-    def __len__(self) -> int: ...
-
-
-@lru_cache(maxsize=2)
-def order(rows: int, seed: int, epoch: int) -> np.ndarray:
-    """A permutation of range(rows), int64, read only; PCG64 seeded by (seed, epoch)."""
-    permutation = np.random.Generator(np.random.PCG64(np.random.SeedSequence([seed, epoch]))).permutation(rows)
-    permutation.setflags(write=False)
-    return permutation
-
-
-def take(shards: Shards, cursor: Cursor, count: int) -> tuple[list[int], Cursor]:
+def take(mixture: Mixture, cursor: Cursor, count: int) -> tuple[list[int], Cursor]:
     """The next `count` row indices, across epoch ends where need be, and the cursor after them.
 
     A cursor of other shards is a UserError.
     """
-    if cursor.fingerprint and cursor.fingerprint != shards.fingerprint:
+    if cursor.fingerprint and cursor.fingerprint != mixture.fingerprint:
         raise UserError(
-            f"the data changed: the checkpoint read {cursor.fingerprint}, these shards are {shards.fingerprint}",
+            f"the data changed: the checkpoint read {cursor.fingerprint}, these shards are {mixture.fingerprint}",
             next_step="restore the data and its settings, or start a run under another name",
         )
-    rows = len(shards)
+    rows = len(mixture)
     if rows == 0:
-        raise UserError("there are no rows to train on", where=shards.fingerprint)
+        raise UserError("there are no rows to train on", where=mixture.fingerprint)
     taken: list[int] = []
     epoch, row = cursor.epoch, cursor.row
     while len(taken) < count:
         if row == rows:
             epoch, row = epoch + 1, 0
         until = min(rows, row + count - len(taken))
-        taken.extend(order(rows, cursor.seed, epoch)[row:until].tolist())
+        taken.extend(mixture.order(cursor.seed, epoch)[row:until].tolist())
         row = until
-    return taken, replace(cursor, epoch=epoch, row=row, fingerprint=shards.fingerprint)
+    return taken, replace(cursor, epoch=epoch, row=row, fingerprint=mixture.fingerprint)
 
 
 def share(indices: Sequence[int], *, rank: int, world_size: int) -> list[int]:

@@ -147,7 +147,7 @@ def _certainty(detection: Detection | None) -> tuple[float | None, str | None]:
 def _show(record: Record, format: str, encoder: Encoder | None) -> Shown:
     if encoder is None:
         return Shown(record, format)
-    renderings = []
+    renderings: list[Rendering] = []
     for name, part in _encodable(record):
         before = encoder.cuts.copy()
         encoded = encoder.document(part)[:1] if isinstance(part, Document) else encoder.conversation(part)

@@ -135,7 +135,7 @@ class Layout(Section):
     record: Literal["document", "conversation", "comparison", "judgement"] = Field(description="what a row becomes")
     requires: dict[str, Kind | Check] = Field(min_length=1, description="path → type or test; else not this format")
     excludes: tuple[str, ...] = Field((), description="keys that make it another format")
-    closed: bool = Field(False, description="so does any key that the format does not know")
+    closed: bool = Field(False, description="so does any other key that the format does not know")
     knows: tuple[str, ...] = Field((), description="further keys of such rows that no part reads")
     group_by: str | None = Field(None, description="rows in a row with the same value here become one: {rows: […]}")
     rows: str | None = Field(
@@ -218,7 +218,7 @@ def misfit(layout: Layout, row: Mapping[str, Any]) -> str | None:
         if row.get(key) is not None:
             return f"field '{key}' makes it another format"
     for key in row if layout.closed else ():
-        if key not in layout.known_keys:
+        if row[key] is not None and key not in layout.known_keys:
             return f"field '{key}' is unknown to this format"
     return None
 

@@ -55,7 +55,7 @@ def run(recipe: Recipe, train: Path, validation: Sequence[Location], session: Se
 def _next_batches(parts: Run, cursor: Cursor) -> tuple[list[Batch], Cursor]:
     """This worker's micro-batches of the next global batch."""
     settings, session = parts.recipe.training, parts.session
-    indices, cursor = take(parts.shards, cursor, settings.global_batch)
+    indices, cursor = take(parts.mixture, cursor, settings.global_batch)
     mine = share(indices, rank=session.rank, world_size=session.world_size)
     size, pad = settings.micro_batch, parts.tokenizer.pad_token_id
     chunks = [mine[start : start + size] for start in range(0, len(mine), size)]

@@ -14,10 +14,13 @@ import torch
 
 from cairn.adapters.method import Method
 from cairn.config.recipe import Recipe
+from cairn.data.datasets import weights
+from cairn.data.mixture import Mixture
+from cairn.data.pipeline import load_tokenizer_of
 from cairn.data.shards import TokenShards
 from cairn.data.sources.location import Location
 from cairn.models.kernels.frozen_linear import use_frozen_linears
-from cairn.models.load import load_model, load_tokenizer, require_positions
+from cairn.models.load import load_model, require_positions
 from cairn.plugins import METHODS, OPTIMIZERS, SCHEDULES, STAGES
 from cairn.schedules.base import Schedule
 from cairn.stages.base import Stage
@@ -37,6 +40,7 @@ class Run:
     schedule: Schedule
     tokenizer: Any
     shards: TokenShards
+    mixture: Mixture
     validation: tuple[Location, ...]
     total_steps: int
 
@@ -45,9 +49,15 @@ def build(recipe: Recipe, train: Path, validation: tuple[Location, ...], session
     """All parts of `recipe` for this worker; `train` is a folder of token shards, `validation` are files."""
     settings = recipe.training
     shards = TokenShards.open(train)
-    tokenizer = load_tokenizer(
-        recipe.model.path, recipe.model.revision, trust_remote_code=recipe.model.trust_remote_code
+    shares = weights(recipe.data)
+    mixture = Mixture.of(
+        shards.manifest.dataset_rows(len(shares)),
+        fingerprint=shards.fingerprint,
+        weights=shares,
+        ends=recipe.data.epoch_ends,
+        arrangement=recipe.data.arrangement,
     )
+    tokenizer = load_tokenizer_of(recipe)
     method: Method = METHODS.load(recipe.adapter.name)(recipe.adapter.config)
     model = _trainable_model(recipe, method, session.device)
     optimizer = OPTIMIZERS.load(recipe.optimizer.name)(recipe.optimizer.config)
@@ -70,8 +80,9 @@ def build(recipe: Recipe, train: Path, validation: tuple[Location, ...], session
         schedule=SCHEDULES.load(recipe.schedule.name)(recipe.schedule.config),
         tokenizer=tokenizer,
         shards=shards,
+        mixture=mixture,
         validation=validation,
-        total_steps=total_steps(recipe, len(shards)),
+        total_steps=total_steps(recipe, len(mixture)),
     )
 
 
