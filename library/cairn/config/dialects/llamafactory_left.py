@@ -10,6 +10,7 @@ LEFT = {
     "token shards are kept under a fingerprint of everything that matters; there is nothing to name": (
         "tokenized_path overwrite_cache data_shared_file_system"
     ),
+    "rows are packed, so lengths need no sorting": "sortish_sampler",
     "Ray Data takes the CPUs that there are": "preprocessing_num_workers preprocessing_batch_size",
     "the order is drawn from the seed over the whole epoch": "buffer_size disable_shuffling",
     "padding is never in the loss": "ignore_pad_token_for_loss",
@@ -29,6 +30,9 @@ LEFT = {
     ),
     "the model's own config says it": "rope_scaling moe_aux_loss_coef upcast_layernorm upcast_lmhead_output",
     "not offered: it changes the model's architecture": "shift_attn mixture_of_depths use_llama_pro",
+    "LlamaFactory never reads it; disable_gradient_checkpointing rules": (
+        "gradient_checkpointing activation_checkpointing"
+    ),
     "training starts from the weights of model.path": "train_from_scratch",
     "kernels are chosen by measurement": (
         "use_unsloth use_unsloth_gc enable_liger_kernel use_reentrant_gc use_v1_kernels use_kt kt_optimize_rule"

@@ -244,7 +244,7 @@ LEFT = {
     ),
     "batches are made ahead by Ray Data": (
         "dataloader_num_workers dataloader_pin_memory dataloader_drop_last dataloader_prefetch_factor"
-        " dataloader_persistent_workers remove_unused_columns"
+        " dataloader_persistent_workers dataloader_multiprocessing_context dataloader_in_order remove_unused_columns"
     ),
     "rows are packed, so lengths need no sorting": "group_by_length length_column_name train_sampling_strategy",
     "a checkpoint is whole, so that a killed run resumes exactly": (
@@ -272,7 +272,10 @@ LEFT = {
     ),
     "recomputation is one switch": "gradient_checkpointing_kwargs activation_checkpointing_kwargs",
     "losses are sums over the global batch's tokens, whatever the workers": "average_tokens_across_devices",
-    "not offered": "trackio_space_id project jit_mode_eval use_ipex past_index label_names",
+    "not offered": (
+        "trackio_space_id trackio_bucket_id trackio_static_space_id project past_index label_names use_cache"
+        " eval_use_gather_object include_for_metrics restore_callback_states_from_checkpoint log_on_each_node"
+    ),
     "reserve by training.cpus_per_worker and training.use_gpu": "resources_per_worker placement_strategy",
     "join a cluster with ray start, or submit with cairn submit": "ray_init_kwargs master_addr master_port use_ray",
     "set storage.path to a folder that every node sees": "ray_storage_path ray_storage_filesystem",
@@ -283,6 +286,6 @@ DEFAULTS: dict[str, Any] = {
     "log_level_replica": "warning", "skip_memory_metrics": True, "average_tokens_across_devices": True,
     "hub_strategy": "every_save", "placement_strategy": "PACK", "use_ray": True, "local_rank": -1,
     "ray_storage_path": "./saves", "dataloader_num_workers": 0, "resources_per_worker": {"GPU": 1},
-    "length_column_name": "length", "train_sampling_strategy": "random", "project": "huggingface",
+    "length_column_name": "length", "dataloader_in_order": True, "log_on_each_node": True, "train_sampling_strategy": "random", "project": "huggingface",
 }  # fmt: skip
 RULES: dict[str, Rule] = {**left_out(LEFT, DEFAULTS), **KEYS}
