@@ -45,6 +45,7 @@ def test_a_tokenizer_survives_saving_and_shows_changes(tmp_path):
     tokenizer.save_pretrained(tmp_path)
     assert tokenizer_sha256(AutoTokenizer.from_pretrained(tmp_path)) == tokenizer_sha256(tokenizer)
     assert tokenizer_sha256(build_tokenizer(chat_template=CHATML + " ")) != tokenizer_sha256(tokenizer)
+    assert tokenizer_sha256(tokenizer, template=False) == tokenizer_sha256(build_tokenizer(chat_template=None))
     grown = build_tokenizer()
     grown.add_tokens(["<new>"])
     assert tokenizer_sha256(grown) != tokenizer_sha256(tokenizer)

@@ -9,7 +9,6 @@ from pathlib import Path
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
-from tests.tiny import build_tokenizer
 
 from cairn.errors import ModelError
 from cairn.models.load import (
@@ -17,7 +16,6 @@ from cairn.models.load import (
     load_model,
     load_tokenizer,
     position_limit,
-    require_chat_template,
     require_positions,
 )
 from cairn.models.locate import locate
@@ -163,9 +161,3 @@ def test_positions_bound_the_sequence(tiny_path):
     require_positions(config, 512, where="data.sequence_length")
     with pytest.raises(ModelError, match=r"data\.sequence_length: 513 tokens.*512 positions.*\n.*at most 512"):
         require_positions(config, 513, where="data.sequence_length")
-
-
-def test_a_tokenizer_without_template_names_three_ways_out():
-    require_chat_template(build_tokenizer(), "here")
-    with pytest.raises(ModelError, match=r"(?s)here: .*no chat template.*instruct.*chat_template\.jinja.*pretrain"):
-        require_chat_template(build_tokenizer(chat_template=None), "here")

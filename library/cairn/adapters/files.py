@@ -18,6 +18,8 @@ from cairn.errors import AdapterError
 from cairn.models.save import share_weights
 
 WEIGHTS_FILE = "adapter_model.safetensors"
+TEMPLATE_FILE = "chat_template.jinja"
+MAX_TEMPLATE_BYTES = 1 << 20
 MAX_WEIGHTS_BYTES = 2 << 30
 MAX_RANK = 256
 MAX_REASONS = 12
@@ -72,6 +74,16 @@ def read_lora(folder: str | Path, base_config: Any = None, *, max_rank: int = MA
         layers=layers,
         config=config,
     )
+
+
+def chat_template_of(folder: str | Path) -> str | None:
+    """The chat template that an adapter was trained with, where its folder holds one. AdapterError for a huge one."""
+    path = Path(folder) / TEMPLATE_FILE
+    if not path.is_file():
+        return None
+    if path.stat().st_size > MAX_TEMPLATE_BYTES:
+        raise _refused(Path(folder), [f"{TEMPLATE_FILE} has more than {MAX_TEMPLATE_BYTES} bytes"])
+    return path.read_text(encoding="utf-8")
 
 
 def shape_problems(

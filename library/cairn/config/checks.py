@@ -68,6 +68,16 @@ def datasets_are_named(data: Any) -> Iterator[Problem]:
             yield Problem(f"data.train.{i}", entry.model_dump(), "catalog and name go together", "give both")
 
 
+def template_exists(data: Any) -> Iterator[Problem]:
+    """A template is a file of `data/templates`, looked up by name."""
+    files = resources.files("cairn.data.templates").iterdir()
+    names = {file.name.removesuffix(".jinja") for file in files if file.name.endswith(".jinja")}
+    if data.template is not None and data.template not in names:
+        yield Problem(
+            "data.template", data.template, "there is no such chat template", did_you_mean(data.template, names)
+        )
+
+
 def axes_are_whole(search: Any) -> Iterator[Problem]:
     """An axis has choices or both ends, and a log range is positive."""
     for key, axis in search.space.items():
@@ -86,6 +96,7 @@ RULES: tuple[tuple[tuple[str, ...], Callable[..., Iterator[Problem]]], ...] = (
     (("training",), offload_needs_zero),
     (("training",), trackers_exist),
     (("data",), format_exists),
+    (("data",), template_exists),
     (("data",), datasets_are_named),
     (("search",), axes_are_whole),
 )

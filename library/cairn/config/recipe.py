@@ -61,6 +61,9 @@ class Data(Section):
     truncation: Literal["drop", "keep_start", "keep_end"] = Field(
         "drop", description="what is kept of a conversation longer than a row; headers and answers stay whole"
     )
+    template: str | None = Field(
+        None, description="a chat template by name, for a base model whose tokenizer has none; saved with the adapter"
+    )
     train_on: Literal["all", "last"] = Field(
         "all", description="train every answer by its message's weight, or of these only a conversation's last"
     )

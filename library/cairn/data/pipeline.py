@@ -24,9 +24,12 @@ import msgspec
 from cairn.config.recipe import Recipe
 from cairn.data.chunks import Chunk, Reading, Shaping, read_chunks, write_chunk
 from cairn.data.manifest import MANIFEST, ChunkSummary, Manifest
+from cairn.data.named_templates import choose_template
 from cairn.data.plan import Plan, make_plan
 from cairn.data.sources.location import Location
-from cairn.errors import CairnError, StorageError
+from cairn.errors import CairnError, StorageError, UserError
+from cairn.plugins import STAGES
+from cairn.records import Document
 
 Progress = Callable[[int, int], None]
 """(bytes of the files whose records are encoded, bytes of all files)."""
@@ -64,7 +67,7 @@ def _prepare(
     on_progress: Progress | None,
     carry_out: Callable[[Plan, Path], Iterator[Done]],
 ) -> Prepared:
-    plan = make_plan(recipe, tokenizer if tokenizer is not None else _load_tokenizer(recipe))
+    plan = make_plan(recipe, tokenizer if tokenizer is not None else load_tokenizer_of(recipe))
     report = on_progress or (lambda done, total: None)
     if not (plan.folder / MANIFEST).exists():
         _build(plan, report, carry_out)
@@ -72,15 +75,20 @@ def _prepare(
     return Prepared(plan.folder, plan.validation, Manifest.read(plan.folder))
 
 
-def _load_tokenizer(recipe: Recipe) -> Any:
-    from cairn.models.load import load_tokenizer, require_chat_template
-    from cairn.plugins import STAGES
-    from cairn.records import Document
+def load_tokenizer_of(recipe: Recipe) -> Any:
+    """The tokenizer that a recipe encodes and trains with, `data.template` in it. Raises ModelError and UserError."""
+    from cairn.models.load import load_tokenizer
 
-    model = recipe.model
+    model, template = recipe.model, recipe.data.template
     tokenizer = load_tokenizer(model.path, model.revision, trust_remote_code=model.trust_remote_code)
     if STAGES.load(recipe.stage.name).record is not Document:
-        require_chat_template(tokenizer, model.path)
+        choose_template(tokenizer, template, where=model.path)
+    elif template is not None:
+        raise UserError(
+            f"the stage '{recipe.stage.name}' eats plain documents, which have no chat template",
+            where="data.template",
+            next_step="leave it out",
+        )
     return tokenizer
 
 

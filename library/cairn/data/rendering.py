@@ -12,8 +12,6 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from transformers.utils.chat_template_utils import render_jinja_template
-
 GENERATION_MARK = re.compile(r"\{%-?\s*generation\s*-?%\}")
 
 Messages = Sequence[dict[str, Any]]
@@ -52,6 +50,8 @@ class Renderer:
         return self._render(messages, tools=tools, return_assistant_tokens_mask=True)
 
     def _render(self, messages: Messages, **options: Any) -> tuple[str, list[Mark]]:
+        from transformers.utils.chat_template_utils import render_jinja_template
+
         said = [{key: value for key, value in message.items() if value is not None} for message in messages]
         render: Any = partial(render_jinja_template, chat_template=self.template, **self.names)
         try:

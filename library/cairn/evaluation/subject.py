@@ -62,13 +62,18 @@ class Subject:
         return model.eval()
 
     def load_tokenizer(self) -> Any:
-        """The tokenizer of the base model, or of a whole model that brings one."""
+        """The tokenizer of the base model, or of a whole model that brings one; the chat template of the adapter."""
+        from cairn.adapters.files import chat_template_of
         from cairn.models.load import TOKENIZER_FILES, load_tokenizer
 
         path, revision = self._weights()
         if self.is_whole_model and not any((Path(path) / name).is_file() for name in TOKENIZER_FILES):
             path, revision = self.model, self.revision
-        return load_tokenizer(path, revision, trust_remote_code=self.trust_remote_code)
+        tokenizer = load_tokenizer(path, revision, trust_remote_code=self.trust_remote_code)
+        template = chat_template_of(self.adapter) if self.adapter is not None else None
+        if template is not None:
+            tokenizer.chat_template = template
+        return tokenizer
 
     def load_config(self) -> Any:
         """The transformers config, without weights."""

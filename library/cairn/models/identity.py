@@ -32,14 +32,17 @@ def base_sha256(path: str | Path, revision: str | None = None) -> str:
     return hashlib.sha256("\n".join(digests).encode()).hexdigest()
 
 
-def tokenizer_sha256(tokenizer: Any) -> str:
-    """64 hex digits over what a tokenizer does: vocabulary, merges and rules, special tokens, chat template."""
+def tokenizer_sha256(tokenizer: Any, *, template: bool = True) -> str:
+    """64 hex digits over what a tokenizer does: vocabulary, merges and rules, special tokens, chat template.
+
+    Without `template`: as if it had none, which is the base model's where the template was chosen by name.
+    """
     backend = getattr(tokenizer, "backend_tokenizer", None)
     rules = json.loads(backend.to_str()) if backend is not None else tokenizer.get_vocab()
     if backend is not None:
         rules = {**rules, "truncation": None, "padding": None}
     special = {name: str(token) for name, token in tokenizer.special_tokens_map.items() if name != "pad_token"}
-    content = {"rules": rules, "special": special, "template": tokenizer.chat_template}
+    content = {"rules": rules, "special": special, "template": tokenizer.chat_template if template else None}
     return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
 
 

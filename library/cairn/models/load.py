@@ -127,17 +127,6 @@ def require_positions(config: Any, length: int, *, where: str) -> None:
         )
 
 
-def require_chat_template(tokenizer: Any, path: str | Path) -> None:
-    """A ModelError when the tokenizer has no chat template, so that conversations have no form."""
-    if not getattr(tokenizer, "chat_template", None):
-        raise ModelError(
-            "the model's tokenizer has no chat template",
-            where=str(path),
-            next_step="use the instruct variant of the model, put a chat_template.jinja beside the tokenizer, "
-            "or train on plain documents with the stage pretrain",
-        )
-
-
 def _check_weights(folder: Path) -> None:
     index = folder / "model.safetensors.index.json"
     if index.is_file():

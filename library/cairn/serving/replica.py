@@ -11,6 +11,7 @@ from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from typing import Any
 
+from cairn.adapters.files import chat_template_of
 from cairn.errors import CairnError, UserError
 from cairn.generation.generator import Generator
 from cairn.generation.request import Event, Request
@@ -65,7 +66,7 @@ class Replica:
         try:
             served = await asyncio.to_thread(self.catalogue.resolve, call.model)
             weights = await self.catalogue.weights(served)
-            prompt = tuple(await asyncio.to_thread(self._prompt, call))
+            prompt = tuple(await asyncio.to_thread(self._prompt, call, served))
             request = Request(prompt, adapter=served.adapter_id, **call.sampling)
             opening: Opening | None = Opening(served.label, len(prompt))
             async for events in self.engine.stream(request, weights):
@@ -119,20 +120,20 @@ class Replica:
         if self.engine.failure is not None:
             raise RuntimeError("the engine thread has died") from self.engine.failure
 
-    def _prompt(self, call: Call) -> list[int]:
+    def _prompt(self, call: Call, served: Served) -> list[int]:
         if call.messages:
-            return self._templated(call.messages)
+            return self._templated(call.messages, chat_template_of(served.path) if served.path else None)
         if call.text is not None:
             return list(self.tokenizer(call.text)["input_ids"])
         return list(call.tokens)
 
-    def _templated(self, messages: tuple[dict[str, str], ...]) -> list[int]:
-        """The model's own chat template; what it refuses is the client's to mend."""
-        if not self.tokenizer.chat_template:
+    def _templated(self, messages: tuple[dict[str, str], ...], adapters: str | None) -> list[int]:
+        """By the adapter's chat template, else the model's own; what it refuses is the client's to mend."""
+        if not (adapters or self.tokenizer.chat_template):
             raise UserError("this model has no chat template", where="messages", next_step="use /v1/completions")
         try:
             rendered = self.tokenizer.apply_chat_template(
-                list(messages), add_generation_prompt=True, tokenize=True, return_dict=True
+                list(messages), chat_template=adapters, add_generation_prompt=True, tokenize=True, return_dict=True
             )
         except Exception as error:  # a template is a program of the model's author and raises what it likes
             raise UserError(

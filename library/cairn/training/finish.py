@@ -39,7 +39,7 @@ def provenance(run: Run, metrics: dict[str, Any]) -> dict[str, Any]:
     return {
         "run": recipe.run_name,
         "base": {"path": recipe.model.path, "sha256": base_sha256(recipe.model.path)},
-        "tokenizer_sha256": tokenizer_sha256(run.tokenizer),
+        "tokenizer_sha256": tokenizer_sha256(run.tokenizer, template=recipe.data.template is None),
         "method": recipe.adapter.name,
         "stage": recipe.stage.name,
         "rank": rank,
