@@ -139,6 +139,67 @@ def test_a_split_of_a_folder_is_chosen_by_name(tmp_path: Path) -> None:
     assert inside(resolve([held / "test.jsonl"], split="train"), held) == ["test.jsonl"]
 
 
+def card(folder: Path, *configs: dict[str, Any], prose: str = "# Set\n") -> Path:
+    (folder / "README.md").write_text(f"---\n{json.dumps({'license': 'mit', 'configs': configs})}\n---\n{prose}")
+    return folder
+
+
+def config(name: str, *, default: bool = False, **paths: Any) -> dict[str, Any]:
+    files = [{"split": split, "path": path} for split, path in paths.items()]
+    return {"config_name": name, "data_files": files} | ({"default": True} if default else {})
+
+
+def test_a_card_says_which_files_are_the_training_data(tmp_path: Path) -> None:
+    names = [f"{name}/{split}-0.parquet" for name in ("main", "other") for split in ("train", "test")]
+    folder = card(
+        fill(tmp_path / "set", *names),
+        config("main", default=True, train="main/train-*", test="main/test-*"),
+        config("other", train="other/train-*"),
+    )
+    assert inside(resolve([folder], split="train"), folder) == ["main/train-0.parquet"]
+    assert inside(resolve([folder], split="validation"), folder) == ["main/test-0.parquet"]
+    assert inside(resolve([folder / "other"], split="train"), folder) == ["other/train-0.parquet"]
+    assert len(resolve([folder])) == 4
+    card(folder, {"config_name": "default", "data_files": "other/*.parquet"})
+    assert inside(resolve([folder], split="train"), folder) == ["other/test-0.parquet", "other/train-0.parquet"]
+    card(folder, {"config_name": "x", "data_dir": "main", "data_files": ["**/te*"]})
+    assert inside(resolve([folder], split="train"), folder) == ["main/test-0.parquet"]
+    card(folder, config("x", train=["main", "other/tr*.parquet"]))
+    assert len(resolve([folder], split="train")) == 3
+
+
+def test_a_card_that_leaves_it_open_is_an_error_that_shows_the_choice(tmp_path: Path) -> None:
+    folder = fill(tmp_path / "set", "a/train.jsonl", "b/train.jsonl", "train_sft.jsonl", "train_gen.jsonl")
+    cases: list[tuple[list[dict[str, Any]], str, str]] = [
+        (
+            [config("a", train="a/*"), config("b", train="b/*")],
+            "holds 2 configurations",
+            f"{folder}/a/*; b: {folder}/b/*",
+        ),
+        (
+            [config("x", train_sft="train_sft*", train_gen="train_gen*")],
+            "several splits for train",
+            f"{folder}/train_gen*",
+        ),
+        ([config("x", test="a/*")], "has the splits test, none is for train", f"{folder}/a/*"),
+        ([config("x", train="missing/*")], "names missing/\\* for train", "fetch the whole"),
+    ]
+    for configs, message, advice in cases:
+        with pytest.raises(DataError, match=message) as caught:
+            resolve([card(folder, *configs)], split="train")
+        assert advice in caught.value.next_step
+        assert caught.value.where == str(folder)
+    for text in (
+        "---\nconfigs: [\n---\n",
+        "---\nconfigs: 3\n---\n",
+        "---\n- 1\n---\n",
+        "no card",
+        "---\nconfigs:\n- x\n---",
+    ):
+        (folder / "README.md").write_text(text)
+        assert len(resolve([folder], split="train")) == 4
+
+
 def test_training_and_validation_take_their_own_files_of_a_folder(tmp_path: Path, tiny_path: Path) -> None:
     folder = fill(tmp_path / "set", "train.jsonl", "validation.jsonl", "test.jsonl")
     prepared = prepare_local(data_recipe(tiny_path, folder, validation=[str(folder)]))
@@ -174,6 +235,20 @@ def test_a_source_tree_is_one_location_of_a_document_a_file(tmp_path: Path) -> N
     }
     assert rejected == {f"{folder}/latin.c": ("DAMAGED_ROW", True), f"{folder}/logo.png": ("BINARY_FILE", False)}
     assert told[-1] == size_of(tree) == 4 * 7 + 6 + 5
+
+
+def test_links_are_followed_to_data_and_not_in_a_source_tree(tmp_path: Path) -> None:
+    outside = fill(tmp_path / "blobs", "abc", "sub/x.jsonl")
+    data = fill(tmp_path / "data", "a.jsonl")
+    (data / "b.jsonl").symlink_to(outside / "abc")
+    (data / "c").symlink_to(outside / "sub")
+    assert inside(resolve([data]), data) == ["a.jsonl", "b.jsonl"]
+    (data / "broken.jsonl").symlink_to(outside / "nothing")
+    with pytest.raises(DataError, match="no such file"):
+        resolve([data])
+    code = fill(tmp_path / "code", "a.py")
+    (code / "b.py").symlink_to(code / "a.py")
+    assert [row["path"] for _, row in read_rows(resolve([code])[0])] == ["a.py"]
 
 
 def test_a_folder_of_source_files_is_a_tree_and_one_with_rows_is_not(tmp_path: Path) -> None:
@@ -289,7 +364,9 @@ def test_a_dataset_of_the_hub_trains_on_its_train_files(hub: HubLike, tiny_path:
     for split, texts in (("train", ["a", "b"]), ("test", ["c"])):
         with hub.open(f"/datasets/org/name/data/{split}-00000-of-00001.parquet", "wb") as sink:
             pq.write_table(pa.table({"text": texts}), sink)
-    hub.pipe("/datasets/org/name/README.md", b"# a card")
+    hub.pipe("/datasets/org/name/data/train-old.parquet", b"not of the card")
+    matter = json.dumps({"configs": [config("default", train="data/train-0*", test="data/test-*")]})
+    hub.pipe("/datasets/org/name/README.md", f"---\n{matter}\n---\n# a card".encode())
     hub.pipe("/datasets/org/name/.gitattributes", b"x")
     folder = "hublike://datasets/org/name"
     recipe = data_recipe(tiny_path, [folder], validation=[folder])  # type: ignore[list-item]

@@ -65,6 +65,8 @@ def test_a_file_under_an_allowed_root(service: Service) -> None:
         ({"path": "/etc/passwd"}, 403, "path"),
         ({"path": "{data}/../../etc/passwd"}, 403, "path"),
         ({"path": "{data}/link"}, 403, "path"),
+        ({"path": "{data}/linked"}, 403, "path"),
+        ({"path": "tree:{data}"}, 403, "path"),
         ({"path": "{data}/missing.jsonl"}, 400, None),
         ({"texts": ["a"], "path": "{data}/test.jsonl.zst"}, 400, "texts"),
         ({}, 400, "texts"),
@@ -81,6 +83,8 @@ def test_what_is_refused(service: Service, body: dict[str, Any], status: int, pa
     link = service.data / "link"
     if not link.exists():
         link.symlink_to("/etc/hostname")
+        (service.data / "linked").mkdir()
+        (service.data / "linked" / "a.txt").symlink_to("/etc/hostname")
     if "path" in body:
         body = {**body, "path": body["path"].format(data=service.data)}
     answer = ask(service, **body)

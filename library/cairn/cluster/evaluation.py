@@ -136,7 +136,7 @@ def evaluate(job: EvaluationJob, on_progress: Callable[[int, int], None] | None 
 
 def _rank(file: str, files: Sequence[Location]) -> int:
     """Where a document's file stands among the job's; the files of a source tree stand where it does."""
-    return next(index for index, location in enumerate(files) if location.holds(file))
+    return next((index for index, location in enumerate(files) if location.holds(file)), len(files))
 
 
 def _scored_items(job: EvaluationJob) -> Iterator[Any]:

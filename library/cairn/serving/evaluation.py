@@ -18,6 +18,7 @@ from pydantic import Field
 from ray import serve
 
 from cairn.data.documents import read_documents
+from cairn.data.sources.files import resolve
 from cairn.errors import CairnError, UserError
 from cairn.evaluation.aggregate import aggregate
 from cairn.evaluation.bits_per_byte import DocumentScore, score_documents, totals
@@ -142,8 +143,11 @@ class Evaluation:
             raise bad_request("give either texts or path", param="texts")
         if body.texts is not None:
             return self._texts(body.texts)
-        path = contained(str(body.path), self.settings.data_roots, where="path")
-        documents = read_documents([path], limit=body.limit, subsets=body.subsets)
+        roots = self.settings.data_roots
+        files = resolve([contained(str(body.path), roots, where="path")])
+        for file in files:  # a folder may hold a link to somewhere else
+            contained(str(file.path), roots, where="path")
+        documents = read_documents(files, limit=body.limit, subsets=body.subsets)
         return limited(documents, most=self.settings.max_documents)
 
     def _texts(self, texts: list[str]) -> Iterator[Document]:

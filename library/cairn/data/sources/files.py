@@ -7,6 +7,7 @@ import os
 from collections.abc import Iterable
 from pathlib import Path
 
+from cairn.data.sources.card import CARD, card_files
 from cairn.data.sources.kinds import find_kind, kind_of, known_suffixes
 from cairn.data.sources.location import TREE, Location
 from cairn.data.sources.splits import UNFINISHED, chosen_split, is_about_data, is_never_data, split_of
@@ -18,8 +19,8 @@ def resolve(patterns: Iterable[Location | str | Path], *, split: str | None = No
     """The files of paths, globs (`**` too) and folders: in the order given, sorted within each, each once.
 
     A folder stands for the files of known kinds below it, without hidden ones and without what only describes a
-    dataset (`splits.py`). With `split` (train, validation or test) and files whose names say a split, those of that
-    split alone; for validation else test, for test else validation, else train. A folder of source files, or any
+    dataset (`splits.py`). With `split` (train, validation or test), those of that split alone where the folder's card
+    or any file's name says a split, for validation else test, for test else validation, else train; all files else. A folder of source files, or any
     folder after `tree:`, is one location whose rows are its files; beside files of rows, source files are passed over.
     A Location is taken as found before.
 
@@ -44,7 +45,11 @@ def _matches(pattern: str, split: str | None) -> list[Location]:
         return [location]
     found = _local(location) if location.is_local else _remote(location)
     if found is None:
-        return _folder(location, split)
+        found = _folder(location, split)
+        for file in found:
+            if file.is_local:
+                _check_readable(file.path)
+        return found
     found = [file for file in found if not file.name.startswith(UNFINISHED)]
     if not found:
         raise DataError(
@@ -100,9 +105,8 @@ def _remote(location: Location) -> list[Location] | None:
 
 
 def _folder(folder: Location, split: str | None) -> list[Location]:
-    files = {
-        path: file for path, file in walk(folder) if find_kind(path.rsplit("/", 1)[-1]) and not is_never_data(path)
-    }
+    walked = walk(folder)
+    files = {path: file for path, file in walked if find_kind(path.rsplit("/", 1)[-1]) and not is_never_data(path)}
     kinds = {path: kind_of(file) for path, file in files.items()}
     if any(kind.has_rows for kind in kinds.values()):
         files = {
@@ -114,13 +118,19 @@ def _folder(folder: Location, split: str | None) -> list[Location]:
         return [Location(TREE + folder.url)]
     if not files:
         raise DataError("the folder holds no data files", where=str(folder), next_step=known_suffixes())
-    if split is not None:
-        chosen, named = chosen_split(list(files), split)
-        if named and chosen is None:
-            raise DataError(
-                f"its files are for {', '.join(named)}, none is for {split}",
-                where=str(folder),
-                next_step="name the files, or a glob",
-            )
-        files = {path: file for path, file in files.items() if chosen is None or split_of(path) == chosen}
-    return list(files.values())
+    if split is None:
+        return list(files.values())
+    told = card_files(folder, list(files), split) if CARD in dict(walked) else None
+    return _named_so(folder, files, split) if told is None else [files[path] for path in told]
+
+
+def _named_so(folder: Location, files: dict[str, Location], split: str) -> list[Location]:
+    """The files whose names say the split, all where none says any."""
+    chosen, named = chosen_split(list(files), split)
+    if named and chosen is None:
+        raise DataError(
+            f"its files are for {', '.join(named)}, none is for {split}",
+            where=str(folder),
+            next_step="name the files, or a glob",
+        )
+    return [file for path, file in files.items() if chosen is None or split_of(path) == chosen]

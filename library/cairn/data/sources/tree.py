@@ -1,6 +1,6 @@
 """A source tree to rows: one document a file, in the order of the paths, with the path inside the tree in the row.
 
-Every text file counts, whatever its name; hidden ones, `__pycache__` and `node_modules` are passed over. A file with
+Every text file counts, whatever its name; hidden ones, links, `__pycache__` and `node_modules` are passed over. A file with
 a zero byte near its start is binary: it is left out, by choice and counted. A file is held in memory as a whole.
 """
 
@@ -21,13 +21,13 @@ SNIFFED_BYTES = 8192
 """As much as git looks at to tell binary from text."""
 
 
-def walk(folder: Location) -> list[tuple[str, Location]]:
+def walk(folder: Location, *, with_links: bool = True) -> list[tuple[str, Location]]:
     """Every file below a folder but hidden ones: its path inside and its location, sorted by path.
 
-    Linked files are followed, linked folders are not.
+    Linked files count `with_links`, as in a snapshot of the hub; linked folders never do.
     """
     with folder.failures():
-        found = _local_paths(folder) if folder.is_local else _remote_paths(folder)
+        found = list(_local_paths(folder, with_links=with_links) if folder.is_local else _remote_paths(folder))
     return sorted((path, location) for path, location in found if not _is_hidden(path))
 
 
@@ -46,7 +46,7 @@ def tree_rows(tree: Location, on_bytes: OnBytes) -> Iterator[tuple[Source, Any]]
 
 def tree_files(tree: Location) -> list[tuple[str, Location]]:
     """The files of a source tree with their paths inside it."""
-    files = walk(Location(tree.url.removeprefix(TREE)))
+    files = walk(Location(tree.url.removeprefix(TREE)), with_links=False)
     found = [(path, file) for path, file in files if not set(path.split("/")) & set(PASSED_OVER)]
     if not found:
         raise DataError("the folder holds no files", where=str(tree), next_step="name a folder of source files")
@@ -62,13 +62,13 @@ def _document(data: bytes, path: str, source: Source) -> Any:
         return Rejected(source, DropReason.DAMAGED_ROW, f"not UTF-8 at byte {error.start}")
 
 
-def _local_paths(folder: Location) -> Iterator[tuple[str, Location]]:
+def _local_paths(folder: Location, *, with_links: bool) -> Iterator[tuple[str, Location]]:
     root = folder.path
     for parent, folders, names in os.walk(root):
         folders[:] = [name for name in folders if not name.startswith(".")]
         for name in names:
             file = os.path.join(parent, name)
-            if os.path.isfile(file):
+            if with_links if os.path.islink(file) else os.path.isfile(file):
                 yield os.path.relpath(file, root).replace(os.sep, "/"), Location(file)
 
 
