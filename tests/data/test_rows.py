@@ -267,7 +267,9 @@ def test_an_index_of_pandas_and_other_separators_are_read(tmp_path: Path) -> Non
 
 
 def test_csv_streams(tmp_path: Path) -> None:
-    path = write(tmp_path / "a.csv.gz", gzip.compress(b"a,b\n" + (b"some words," + b"and more " * 500 + b"\n") * 8000, 1))
+    path = write(
+        tmp_path / "a.csv.gz", gzip.compress(b"a,b\n" + (b"some words," + b"and more " * 500 + b"\n") * 8000, 1)
+    )
     tracemalloc.start()
     count = sum(1 for _ in read_rows(path))
     peak = tracemalloc.get_traced_memory()[1]
