@@ -142,7 +142,7 @@ def refusals(tmp_path: Path, tiny_path: Path) -> dict[str, tuple[Recipe, type[Us
     """name → recipe, error, what it says."""
     truncated = documents(tmp_path / "cut.jsonl.zst", 6000)
     truncated.write_bytes(truncated.read_bytes()[:-100])
-    wrong = write_lines(tmp_path / "wrong.jsonl", [{"prompt": "x"}])
+    wrong = write_lines(tmp_path / "wrong.jsonl", [{"qqq": 1}])
     bad = write_lines(tmp_path / "bad.jsonl", [pile("x"), "{", "{"])
     long = write_lines(tmp_path / "long.jsonl", [{"instruction": "a" * 500, "output": "b"}])
     good = documents(tmp_path / "good.jsonl")
@@ -151,7 +151,7 @@ def refusals(tmp_path: Path, tiny_path: Path) -> dict[str, tuple[Recipe, type[Us
         "truncated": (data_recipe(tiny_path, truncated), DataError, "the file is truncated: it ends at byte"),
         "other kind": (data_recipe(tiny_path, good, stage="sft"), UserError, "stage.name=pretrain"),
         "other kind 2": (data_recipe(tiny_path, long), UserError, "stage.name=sft"),
-        "no format": (data_recipe(tiny_path, wrong), DataError, "no row fits a known format"),
+        "no format": (data_recipe(tiny_path, wrong), DataError, "rows with the keys qqq are of no known format"),
         "wrong format": (data_recipe(tiny_path, good, format="alpaca"), DataError, "'instruction': expected a string"),
         "too many bad": (data_recipe(tiny_path, bad), DataError, "2 of 3 records are unusable"),
         "no subset": (data_recipe(tiny_path, good, subsets=["Books3"]), DataError, "subset not chosen: 35"),

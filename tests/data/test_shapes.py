@@ -83,7 +83,7 @@ def test_without_its_yaml_a_sample_is_something_else(name: str, monkeypatch: pyt
     others = candidates(sample(name)["rows"])
     assert name not in [candidate.format.name for candidate in others]
     if not others:
-        with pytest.raises(DataError, match="the nearest lack"):
+        with pytest.raises(DataError, match="of no known format"):
             detect(sample(name)["rows"], where=name)
 
 

@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from cairn.data.documents import read_records
+from cairn.data.documents import FormatChoice, read_records
 from cairn.data.drops import CutReason, Dropped, DropReason, Rejected
 from cairn.data.encoding import Encoder, TrainOn
 from cairn.data.manifest import ChunkSummary
@@ -56,7 +56,7 @@ class Reading:
 
     file_index: int
     path: str
-    format: str
+    format: FormatChoice
     limit: int | None
     subsets: tuple[str, ...]
     kind: str

@@ -113,25 +113,28 @@ def _unknown(rows: Sequence[Any], where: str) -> DataError:
             where=where,
             next_step="give files whose rows are JSON objects or have columns",
         )
-    lacking = "\n".join(f"    {name}: {problem}" for name, problem in _nearest(first))
+    lacking = "".join(f"\n    {name}: {problem}" for name, problem in _nearest(first))
+    nearest = f"the nearest lack:{lacking}" if lacking else "none has any of them"
     indented = draft(first).replace("\n", "\n      ").rstrip()
     return DataError(
-        f"rows with the keys {_keys(rows)} are of no known format; the nearest lack:\n{lacking}",
+        f"rows with the keys {_keys(rows)} are of no known format; {nearest}",
         where=where,
         next_step=f"name a format (data.format), or begin a YAML of your own, data.format=./mine.yaml:\n      {indented}",
     )
 
 
 def _nearest(row: dict[str, Any]) -> list[tuple[str, str]]:
-    """Formats by how many of their requirements the row meets, and the first that it does not."""
+    """Formats that share most with the row (its keys that they know, what they require of it), and what it lacks."""
     rated = []
     for name in names():
         layout = Format.load(name).layout
         met = sum(
-            misfit(layout.model_copy(update={"requires": {path: wanted}, "excludes": ()}), row) is None
+            misfit(layout.model_copy(update={"requires": {path: wanted}, "excludes": (), "closed": False}), row) is None
             for path, wanted in layout.requires.items()
         )
-        rated.append((-met / len(layout.requires), name, misfit(layout, row) or ""))
+        shared = len(layout.known_keys & set(row)) / len(row) if row else 0.0
+        if met or shared:
+            rated.append((-met / len(layout.requires) - shared, name, misfit(layout, row) or "too few such rows"))
     return [(name, problem) for _, name, problem in sorted(rated)[:NEAREST]]
 
 

@@ -136,6 +136,14 @@ class Manifest(msgspec.Struct, frozen=True):
         staging.write_bytes(msgspec.json.format(msgspec.json.encode(self), indent=1))
         staging.replace(folder / MANIFEST)
 
+    def dataset_rows(self, count: int) -> list[int]:
+        """Rows of each of `count` datasets; they lie one dataset after the other."""
+        datasets = self.settings["datasets"]
+        rows = [0] * count
+        for shard in self.shards:
+            rows[datasets[int(shard.name.partition("-")[0])]] += shard.rows
+        return rows
+
     @classmethod
     def read(cls, folder: Path) -> Manifest:
         """The manifest of `folder`; a DataError where there is none or it is no manifest."""

@@ -11,7 +11,8 @@ from typing import Any
 from cairn.config.home import token_cache
 from cairn.config.recipe import Recipe
 from cairn.data.chunks import CHUNK_CHARACTERS, CHUNK_RECORDS, Reading, Shaping, kind_of_record
-from cairn.data.documents import read_records
+from cairn.data.datasets import data_files
+from cairn.data.documents import FormatChoice, read_records
 from cairn.data.drops import DropReason, Rejected
 from cairn.data.fingerprint import fingerprint
 from cairn.data.manifest import Manifest
@@ -19,7 +20,7 @@ from cairn.data.sources.files import resolve, size_of
 from cairn.data.sources.location import Location
 from cairn.errors import DataError, UserError
 from cairn.plugins import STAGES
-from cairn.records import KINDS, Record
+from cairn.records import KINDS, Document, Record
 
 PEEK_RECORDS = 1000
 """Lines tried for a first record of each file; a file that has none there is judged when it is read."""
@@ -79,14 +80,15 @@ def make_plan(recipe: Recipe, tokenizer: Any) -> Plan:
     """Resolve and peek into the files of a recipe. Raises UserError, with what to do, before any work starts."""
     data = recipe.data
     kind = STAGES.load(recipe.stage.name).record.__name__.lower()
-    files = resolve(data.train, split="train")
+    files = data_files(data, documents=KINDS[kind] is Document)
     for file in files:
-        _check_kind(file, data.format, kind, recipe.stage.name)
+        _check_kind(file.location, file.format, kind, recipe.stage.name)
     shaping = Shaping(data.sequence_length, data.truncation, data.packing, data.train_on)
     settings = {
-        "format": data.format,
+        "formats": [file.format for file in files],
         "kind": kind,
-        "limit": data.limit,
+        "limits": [file.limit for file in files],
+        "datasets": [file.dataset for file in files],
         "subsets": list(data.subsets),
         "sequence_length": data.sequence_length,
         "truncation": data.truncation,
@@ -96,19 +98,20 @@ def make_plan(recipe: Recipe, tokenizer: Any) -> Plan:
     }
     return Plan(
         readings=tuple(
-            Reading(index, str(file), data.format, data.limit, data.subsets, kind) for index, file in enumerate(files)
+            Reading(index, str(file.location), file.format, file.limit, data.subsets, kind)
+            for index, file in enumerate(files)
         ),
-        sizes=tuple(size_of(file) for file in files),
+        sizes=tuple(size_of(file.location) for file in files),
         shaping=shaping,
         settings=settings,
-        fingerprint=fingerprint(files, settings, tokenizer),
+        fingerprint=fingerprint([file.location for file in files], settings, tokenizer),
         tokenizer=tokenizer,
         validation=tuple(resolve(data.validation, split="validation")),
         max_bad_fraction=data.max_bad_fraction,
     )
 
 
-def _check_kind(file: Location, format: str, kind: str, stage: str) -> None:
+def _check_kind(file: Location, format: FormatChoice, kind: str, stage: str) -> None:
     """The first record of a file is of the kind that the stage eats."""
     peeked = islice(read_records([file], format, limit=1), PEEK_RECORDS)
     first: Record | None = next((record for record in peeked if not isinstance(record, Rejected)), None)
