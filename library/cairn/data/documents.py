@@ -74,6 +74,11 @@ def _file_records(
                 return
 
 
+def first_rows(path: Location | Path | str) -> list[Any]:
+    """The rows of a file that detection goes by; those that cannot be read are left out."""
+    return _peeked(read_rows(path))[0]
+
+
 def _peeked(rows: Iterator[tuple[Source, Any]]) -> tuple[list[Any], Iterator[tuple[Source, Any]]]:
     """The first rows that can be read, and all rows as if none had been taken."""
     taken: list[tuple[Source, Any]] = []
