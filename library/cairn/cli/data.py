@@ -1,4 +1,4 @@
-"""`cairn data`: what is in the files, before anything is trained on them."""
+"""`cairn data`: what is in the files, before anything is trained on them; which formats are known."""
 
 from __future__ import annotations
 
@@ -7,15 +7,17 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 if TYPE_CHECKING:
-    from cairn.data.encoding import Encoder
-    from cairn.data.inspection import Inspection, Shown
+    from collections.abc import Iterator
 
-app = typer.Typer(help="Data: inspect.", no_args_is_help=True)
+    from cairn.data.encoding import Encoder
+    from cairn.data.inspection import FileFinding, Inspection, Shown
+
+app = typer.Typer(help="Data: inspect files, list the known formats.", no_args_is_help=True)
 
 
 @app.callback()
 def data() -> None:
-    """Data: inspect."""
+    """Data: inspect files, list the known formats."""
 
 
 @app.command("inspect")
@@ -45,6 +47,20 @@ def inspect(
         _print(found)
 
 
+@app.command("formats")
+def formats(
+    words: Annotated[list[str] | None, typer.Argument(metavar="[WORD]...", help="Only those that mention it.")] = None,
+) -> None:
+    """List the known formats: what a row looks like, what it becomes, and which datasets are of that shape."""
+    from cairn.cli.terminal import show_table
+    from cairn.data.format import Format, names
+
+    known = [Format.load(name) for name in names()]
+    rows = [(f.name, f.layout.record, f.layout.about, ", ".join(f.layout.also)) for f in known]
+    wanted = [row for row in rows if all(word.lower() in " ".join(row).lower() for word in words or ())]
+    show_table(("format", "record", "a row", "datasets"), wanted)
+
+
 def _encoder(model: str, length: int, truncation: str) -> Encoder:
     from cairn.config.recipe import Data
     from cairn.data.encoding import Encoder
@@ -64,33 +80,40 @@ def _encoder(model: str, length: int, truncation: str) -> Encoder:
 def _print(found: Inspection) -> None:
     from cairn.cli.terminal import output, say, show_table
 
-    rows = [
-        (
-            file.file,
-            file.format or "unknown",
-            "" if file.confidence is None else f"{file.confidence:.0%}",
-            file.runner_up,
-            file.records,
-            "; ".join(f"{reason}: {count}" for reason, count in file.dropped.items()),
-        )
-        for file in found.files
-    ]
-    show_table(("file", "format", "confidence", "next best", "records", "dropped"), rows)
-    if len(found.formats) > 1:
-        show_table(
-            ("format", "files", "records", "dropped"),
-            [
-                (name, *(counts[key] for key in ("files", "records", "dropped")))
-                for name, counts in found.formats.items()
-            ],
-        )
     for file in found.files:
-        for text in (file.problem, *file.examples.values()):
-            if text:
-                output.print(text, markup=False, style="yellow")
+        output.print(file.file, markup=False, style="bold")
+        for line in _facts(file):
+            say(f"  {line}")
+    if len(found.formats) > 1:
+        say("")
+        columns = ("files", "records", "dropped")
+        rows = [(name, *(counts[column] for column in columns)) for name, counts in found.formats.items()]
+        show_table(("format", *columns), rows)
     for shown in found.samples:
         say("")
         _print_sample(shown)
+
+
+def _facts(file: FileFinding) -> Iterator[str]:
+    if file.problem:
+        yield file.problem
+        return
+    facts = [str(file.format)]
+    if file.confidence is not None:
+        facts.append(f"{file.confidence:.0%} sure, next best: {file.runner_up or 'none'}")
+    facts.append(f"{file.records:,} records")
+    if file.tokens:
+        facts.append(f"{file.tokens:,} tokens, {file.trained_tokens:,} trained")
+    yield " · ".join(facts)
+    if file.dropped:
+        yield f"dropped: {_counted(file.dropped)}"
+    yield from (f"e.g. {example}" for example in file.examples.values())
+    if file.cuts:
+        yield f"cut: {_counted(file.cuts)}"
+
+
+def _counted(reasons: dict[str, int]) -> str:
+    return "; ".join(f"{reason}: {count}" for reason, count in reasons.items())
 
 
 def _print_sample(shown: Shown) -> None:
@@ -109,9 +132,18 @@ def _print_sample(shown: Shown) -> None:
         output.print(
             f"{title}{rendering.tokens} tokens, {rendering.trained_tokens} trained{cut}", style="dim", markup=False
         )
-        output.print(Text.assemble(*((piece, "black on green" if on else "") for piece, on in rendering.pieces)))
+        output.print(
+            Text.assemble(*(_marked(piece, trained, output.is_terminal) for piece, trained in rendering.pieces))
+        )
     if shown.dropped:
         output.print(f"would be dropped: {shown.dropped}", markup=False, style="yellow")
+
+
+def _marked(piece: str, trained: bool, colour: bool) -> tuple[str, str]:
+    """A piece of text; what is trained in colour, or in ⟦brackets⟧ where there is none."""
+    if not trained:
+        return piece, ""
+    return (piece, "black on green") if colour else (f"⟦{piece}⟧", "")
 
 
 def _spoken(record: Any) -> list[tuple[str, str]]:

@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import islice
 from typing import Any
 
 import yaml
@@ -22,6 +23,7 @@ from cairn.errors import DataError
 
 SAMPLE_ROWS = 50
 NEAREST = 3
+SHOWN_KEYS = 20
 
 
 @dataclass(frozen=True)
@@ -85,7 +87,7 @@ def detect(rows: Sequence[Any], *, where: str) -> Detection:
 
 def draft(row: Any) -> str:
     """A format's YAML to start from: every key of the row with its type, and a guess at nothing."""
-    keys = row if isinstance(row, dict) else {}
+    keys = dict(islice(row.items(), SHOWN_KEYS)) if isinstance(row, dict) else {}
     requires = {key: kind for key, value in keys.items() if (kind := _kind(value))}
     texts = [key for key, kind in requires.items() if kind == "string"]
     layout = {
@@ -140,7 +142,8 @@ def _nearest(row: dict[str, Any]) -> list[tuple[str, str]]:
 
 def _keys(rows: Sequence[Any]) -> str:
     seen = {key: None for row in rows if isinstance(row, dict) for key in row}
-    return ", ".join(map(str, seen)) or "(none)"
+    more = f" and {len(seen) - SHOWN_KEYS} more" if len(seen) > SHOWN_KEYS else ""
+    return ", ".join(map(str, islice(seen, SHOWN_KEYS))) + more or "(none)"
 
 
 def _kind(value: Any) -> str:

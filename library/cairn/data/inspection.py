@@ -1,7 +1,7 @@
 """What Cairn sees in data before anything is trained: the format of each file, its records, and the text to be trained.
 
-Reads the first rows of each file. With an encoder the text is that of the very tokens that training would see, cut and
-masked as there.
+Reads the first rows of each file. With an encoder the counts and the text are those of the very tokens that training
+would see, cut and masked as there.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Iterable, Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from itertools import groupby, islice
 from typing import Any
 
@@ -31,7 +31,10 @@ DEFAULT_RECORDS, DEFAULT_SAMPLES = 1000, 3
 
 @dataclass(frozen=True)
 class FileFinding:
-    """One file. `confidence` and `runner_up` are none where the format was named; `problem` where it is unknown."""
+    """One file. `confidence` and `runner_up` are none where the format was named; `problem` where it is unknown.
+
+    `tokens`, `trained_tokens` and `cuts` are counted where there is an encoder.
+    """
 
     file: str
     format: str | None
@@ -40,6 +43,9 @@ class FileFinding:
     records: int
     dropped: dict[str, int]
     examples: dict[str, str]
+    tokens: int = 0
+    trained_tokens: int = 0
+    cuts: dict[str, int] = field(default_factory=dict)
     problem: str = ""
 
 
@@ -107,7 +113,7 @@ def inspect(
     findings, shown = [], []
     seen: Counter[str] = Counter()
     for path in resolve(paths):
-        finding, first = _inspect_file(path, format, records, samples)
+        finding, first = _inspect_file(path, format, encoder, records, samples)
         findings.append(finding)
         for record in first[: samples - seen[str(finding.format)]]:
             seen[str(finding.format)] += 1
@@ -115,26 +121,43 @@ def inspect(
     return Inspection(tuple(findings), tuple(shown))
 
 
-def _inspect_file(path: Any, format: FormatChoice, limit: int, samples: int) -> tuple[FileFinding, list[Record]]:
+def _inspect_file(
+    path: Any, format: FormatChoice, encoder: Encoder | None, limit: int, samples: int
+) -> tuple[FileFinding, list[Record]]:
     try:
         detection = detect(first_rows(path), where=str(path)) if format == AUTO else None
     except DataError as error:
-        return FileFinding(str(path), None, None, None, 0, {}, {}, str(error)), []
+        return FileFinding(str(path), None, None, None, 0, {}, {}, problem=str(error)), []
     chosen = detection.best.format.name if detection else Format.load(format).name
     counts: Counter[str] = Counter()
     examples: dict[str, str] = {}
-    first: list[Record] = []
-    number = 0
+    good: list[Record] = []
     for record in islice(read_records([path], chosen if format == AUTO else format), limit):
         if isinstance(record, Rejected):
             counts[record.reason.value] += 1
             examples.setdefault(record.reason.value, f"{record.source}: {record.detail}")
             continue
-        number += 1
-        if len(first) < samples:
-            first.append(record)
+        good.append(record)
+    totals = _encoded(good, encoder, counts, examples) if encoder else {}
     confidence, runner_up = _certainty(detection)
-    return FileFinding(str(path), chosen, confidence, runner_up, number, dict(counts), examples), first
+    finding = FileFinding(str(path), chosen, confidence, runner_up, len(good), dict(counts), examples, **totals)
+    return finding, good[:samples]
+
+
+def _encoded(records: list[Record], encoder: Encoder, counts: Counter[str], examples: dict[str, str]) -> dict[str, Any]:
+    """Totals over the records' samples; what would be dropped is added to `counts` and `examples`."""
+    before, tokens, trained = encoder.cuts.copy(), 0, 0
+    for record in records:
+        for _, part in _encodable(record):
+            found = encoder.document(part) if isinstance(part, Document) else [encoder.conversation(part)]
+            for sample in found:
+                if isinstance(sample, Dropped):
+                    counts[sample.reason.value] += 1
+                    examples.setdefault(sample.reason.value, f"{record.source}: {sample.detail}")
+                else:
+                    tokens, trained = tokens + len(sample), trained + int((sample.weights > 0).sum())
+    cuts = {reason.value: count for reason, count in (encoder.cuts - before).items()}
+    return {"tokens": tokens, "trained_tokens": trained, "cuts": cuts}
 
 
 def _certainty(detection: Detection | None) -> tuple[float | None, str | None]:
