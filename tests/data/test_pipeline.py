@@ -73,7 +73,7 @@ def test_every_record_is_a_document_or_a_counted_drop(tmp_path: Path, tiny_path:
     text = ["good one", "good é two", *[f"more {i}" for i in range(20)]]
     assert manifest.bytes_per_subset == {"Github": sum(len(t.encode()) for t in text)}
     assert manifest.tokens == manifest.trained_tokens == sum(len(t.encode()) + 1 for t in text)
-    assert f"{path}:3" in manifest.examples["not valid JSON in UTF-8"]
+    assert f"{path}:3" in manifest.examples["not valid JSON in UTF-8"][0]
 
 
 @pytest.mark.unit

@@ -107,7 +107,7 @@ def _facts(file: FileFinding) -> Iterator[str]:
     yield " · ".join(facts)
     if file.dropped:
         yield f"dropped: {_counted(file.dropped)}"
-    yield from (f"e.g. {example}" for example in file.examples.values())
+    yield from (f"e.g. {example}" for examples in file.examples.values() for example in examples)
     if file.cuts:
         yield f"cut: {_counted(file.cuts)}"
 

@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 import msgspec
 
 from cairn.data.documents import FormatChoice, read_records
-from cairn.data.drops import CutReason, Dropped, DropReason, Rejected
+from cairn.data.drops import CutReason, Dropped, DropReason, Rejected, note
 from cairn.data.encoding import Encoder, TrainOn
 from cairn.data.manifest import ChunkSummary
 from cairn.data.packing import pack, row_of
@@ -41,7 +41,7 @@ class Chunk(msgspec.Struct):
     index: int
     records: list[Record]
     drops: dict[str, int]
-    examples: dict[str, str]
+    examples: dict[str, list[str]]
     bytes_read: int
 
     @property
@@ -82,7 +82,7 @@ def read_chunks(reading: Reading) -> Iterator[Chunk]:
 
     records: list[Record] = []
     drops: Counter[str] = Counter()
-    examples: dict[str, str] = {}
+    examples: dict[str, list[str]] = {}
     index = characters = 0
     file = Location(reading.path)
     found = read_records([file], reading.format, reading.limit, reading.subsets, on_bytes=remember)
@@ -114,17 +114,10 @@ def _size(record: Record) -> int:
     return sum(len(message.content) for message in record.messages) if isinstance(record, Conversation) else 0
 
 
-def note(drops: Counter[str], examples: dict[str, str], reason: DropReason, detail: str) -> None:
-    """Count a drop and keep the first example of an unusable one."""
-    drops[reason.value] += 1
-    if reason.unusable:
-        examples.setdefault(reason.value, detail)
-
-
 def write_chunk(chunk: Chunk, folder: Path, tokenizer: Any, shaping: Shaping) -> ChunkSummary:
     """Encode, pack and write one chunk; a file of the same name is replaced by the same bits."""
     encoder = Encoder(tokenizer, shaping.sequence_length, shaping.truncation, train_on=shaping.train_on)
-    drops, examples = Counter(chunk.drops), dict(chunk.examples)
+    drops, examples = Counter(chunk.drops), {reason: [*shown] for reason, shown in chunk.examples.items()}
     samples: list[Sample] = []
     documents = 0
     for record, encoded in zip(chunk.records, _encode(encoder, chunk.records), strict=True):
@@ -149,7 +142,7 @@ def _summary(
     samples: list[Sample],
     drops: Counter[str],
     cuts: Counter[CutReason],
-    examples: dict[str, str],
+    examples: dict[str, list[str]],
     documents: int,
     rows: int,
     path: Path,

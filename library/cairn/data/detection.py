@@ -18,7 +18,7 @@ from typing import Any
 import yaml
 
 from cairn.data.format import Format, names
-from cairn.data.layout import Check, kind_name, misfit
+from cairn.data.layout import Check, Layout, kind_name, misfit
 from cairn.errors import DataError
 
 SAMPLE_ROWS = 50
@@ -115,7 +115,7 @@ def _unknown(rows: Sequence[Any], where: str) -> DataError:
             where=where,
             next_step="give files whose rows are JSON objects or have columns",
         )
-    lacking = "".join(f"\n    {name}: {problem}" for name, problem in _nearest(first))
+    lacking = "".join(f"\n    {name}: {problem}" for name, problem in _nearest(first, rows))
     nearest = f"the nearest lack:{lacking}" if lacking else "none has any of them"
     indented = draft(first).replace("\n", "\n      ").rstrip()
     return DataError(
@@ -125,7 +125,7 @@ def _unknown(rows: Sequence[Any], where: str) -> DataError:
     )
 
 
-def _nearest(row: dict[str, Any]) -> list[tuple[str, str]]:
+def _nearest(row: dict[str, Any], rows: Sequence[Any]) -> list[tuple[str, str]]:
     """Formats that share most with the row (its keys that they know, what they require of it), and what it lacks."""
     rated = []
     for name in names():
@@ -136,8 +136,14 @@ def _nearest(row: dict[str, Any]) -> list[tuple[str, str]]:
         )
         shared = len(layout.known_keys & set(row)) / len(row) if row else 0.0
         if met or shared:
-            rated.append((-met / len(layout.requires) - shared, name, misfit(layout, row) or "too few such rows"))
+            rated.append((-met / len(layout.requires) - shared, name, misfit(layout, row) or _exception(layout, rows)))
     return [(name, problem) for _, name, problem in sorted(rated)[:NEAREST]]
+
+
+def _exception(layout: Layout, rows: Sequence[Any]) -> str:
+    """Why a format that the first row fits is not that of the rows."""
+    problems = [problem for row in rows if isinstance(row, dict) and (problem := misfit(layout, row))]
+    return f"{len(problems)} of {len(rows)} rows do not fit, the first: {problems[0]}" if problems else "other rows"
 
 
 def _keys(rows: Sequence[Any]) -> str:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -77,6 +79,23 @@ class EmptyAnswer(LeftOut):
     """An answer says nothing, so it can be neither learnt nor unlearnt."""
 
     reason = DropReason.EMPTY
+
+
+SHOWN_EXAMPLES = 3
+"""Of each reason so many are told in full; the rest is counted."""
+
+
+def note(counts: Counter[str], examples: dict[str, list[str]], reason: DropReason, detail: str) -> None:
+    """Count a drop, and keep the first of those that are unusable."""
+    counts[reason.value] += 1
+    shown = examples.setdefault(reason.value, []) if reason.unusable else []
+    if len(shown) < SHOWN_EXAMPLES:
+        shown.append(detail)
+
+
+def told(examples: Mapping[str, Sequence[str]]) -> str:
+    """The examples for a message, one a line."""
+    return "".join(f"\n    {reason}: {detail}" for reason, details in examples.items() for detail in details)
 
 
 @dataclass(frozen=True)

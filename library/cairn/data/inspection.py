@@ -18,7 +18,7 @@ import numpy as np
 
 from cairn.data.detection import Detection, detect
 from cairn.data.documents import AUTO, FormatChoice, first_rows, read_records
-from cairn.data.drops import Dropped, Rejected
+from cairn.data.drops import Dropped, Rejected, note
 from cairn.data.encoding import Encoder
 from cairn.data.format import Format
 from cairn.data.rows import Sample
@@ -42,7 +42,7 @@ class FileFinding:
     runner_up: str | None
     records: int
     dropped: dict[str, int]
-    examples: dict[str, str]
+    examples: dict[str, list[str]]
     tokens: int = 0
     trained_tokens: int = 0
     cuts: dict[str, int] = field(default_factory=dict)
@@ -130,21 +130,22 @@ def _inspect_file(
         return FileFinding(str(path), None, None, None, 0, {}, {}, problem=str(error)), []
     chosen = detection.best.format.name if detection else Format.load(format).name
     counts: Counter[str] = Counter()
-    examples: dict[str, str] = {}
+    examples: dict[str, list[str]] = {}
     good: list[Record] = []
     for record in islice(read_records([path], chosen if format == AUTO else format), limit):
         if isinstance(record, Rejected):
-            counts[record.reason.value] += 1
-            examples.setdefault(record.reason.value, f"{record.source}: {record.detail}")
-            continue
-        good.append(record)
+            note(counts, examples, record.reason, f"{record.source}: {record.detail}")
+        else:
+            good.append(record)
     totals = _encoded(good, encoder, counts, examples) if encoder else {}
     confidence, runner_up = _certainty(detection)
     finding = FileFinding(str(path), chosen, confidence, runner_up, len(good), dict(counts), examples, **totals)
     return finding, good[:samples]
 
 
-def _encoded(records: list[Record], encoder: Encoder, counts: Counter[str], examples: dict[str, str]) -> dict[str, Any]:
+def _encoded(
+    records: list[Record], encoder: Encoder, counts: Counter[str], examples: dict[str, list[str]]
+) -> dict[str, Any]:
     """Totals over the records' samples; what would be dropped is added to `counts` and `examples`."""
     before, tokens, trained = encoder.cuts.copy(), 0, 0
     for record in records:
@@ -152,8 +153,7 @@ def _encoded(records: list[Record], encoder: Encoder, counts: Counter[str], exam
             found = encoder.document(part) if isinstance(part, Document) else [encoder.conversation(part)]
             for sample in found:
                 if isinstance(sample, Dropped):
-                    counts[sample.reason.value] += 1
-                    examples.setdefault(sample.reason.value, f"{record.source}: {sample.detail}")
+                    note(counts, examples, sample.reason, f"{record.source}: {sample.detail}")
                 else:
                     tokens, trained = tokens + len(sample), trained + int((sample.weights > 0).sum())
     cuts = {reason.value: count for reason, count in (encoder.cuts - before).items()}

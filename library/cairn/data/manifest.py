@@ -10,6 +10,7 @@ from typing import Any
 
 import msgspec
 
+from cairn.data.drops import SHOWN_EXAMPLES
 from cairn.errors import DataError
 
 MANIFEST = "manifest.json"
@@ -18,7 +19,7 @@ MANIFEST = "manifest.json"
 class ChunkSummary(msgspec.Struct, frozen=True):
     """The counts of one chunk and of its shard file (none when no row came of it).
 
-    `records` are all lines read, `documents` those that became samples. `examples`: one per unusable reason.
+    `records` are all lines read, `documents` those that became samples. `examples`: the first of each unusable reason.
     """
 
     name: str
@@ -32,7 +33,7 @@ class ChunkSummary(msgspec.Struct, frozen=True):
     bytes_per_subset: dict[str, int]
     drops: dict[str, int]
     cuts: dict[str, int]
-    examples: dict[str, str]
+    examples: dict[str, list[str]]
 
     @property
     def file_index(self) -> int:
@@ -90,7 +91,7 @@ class Manifest(msgspec.Struct, frozen=True):
     bytes_per_subset: dict[str, int]
     drops: dict[str, int]
     cuts: dict[str, int]
-    examples: dict[str, str]
+    examples: dict[str, list[str]]
     fill: float
     files: tuple[FileCounts, ...] = ()
 
@@ -108,7 +109,6 @@ class Manifest(msgspec.Struct, frozen=True):
         ordered = sorted(chunks, key=lambda chunk: chunk.name)
         rows = sum(chunk.rows for chunk in ordered)
         tokens = sum(chunk.tokens for chunk in ordered)
-        examples = {reason: shown for chunk in reversed(ordered) for reason, shown in chunk.examples.items()}
         return cls(
             fingerprint=fingerprint,
             settings=settings,
@@ -122,7 +122,7 @@ class Manifest(msgspec.Struct, frozen=True):
             bytes_per_subset=add(chunk.bytes_per_subset for chunk in ordered),
             drops=add(chunk.drops for chunk in ordered),
             cuts=add(chunk.cuts for chunk in ordered),
-            examples=examples,
+            examples=_first_examples(ordered),
             fill=tokens / (rows * sequence_length) if rows else 0.0,
             files=tuple(
                 FileCounts.of(path, [chunk for chunk in ordered if chunk.file_index == index])
@@ -156,6 +156,14 @@ class Manifest(msgspec.Struct, frozen=True):
             raise DataError(
                 f"the manifest is damaged ({error})", where=str(path), next_step="delete the folder and prepare again"
             ) from None
+
+
+def _first_examples(chunks: Iterable[ChunkSummary]) -> dict[str, list[str]]:
+    found: dict[str, list[str]] = {}
+    for chunk in chunks:
+        for reason, shown in chunk.examples.items():
+            found[reason] = [*found.get(reason, []), *shown][:SHOWN_EXAMPLES]
+    return found
 
 
 def add(counts: Iterable[dict[str, int]]) -> dict[str, int]:

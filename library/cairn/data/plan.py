@@ -13,7 +13,7 @@ from cairn.config.recipe import Recipe
 from cairn.data.chunks import CHUNK_CHARACTERS, CHUNK_RECORDS, Reading, Shaping, kind_of_record
 from cairn.data.datasets import data_files
 from cairn.data.documents import FormatChoice, read_records
-from cairn.data.drops import DropReason, Rejected
+from cairn.data.drops import DropReason, Rejected, told
 from cairn.data.fingerprint import fingerprint
 from cairn.data.manifest import Manifest
 from cairn.data.sources.files import resolve, size_of
@@ -60,19 +60,21 @@ class Plan:
         where = ", ".join(reading.path for reading in self.readings)
         bad = sum(count for reason, count in manifest.drops.items() if DropReason(reason).unusable)
         reasons = "; ".join(f"{reason}: {count}" for reason, count in manifest.drops.items()) or "there were no lines"
-        shown = "; ".join(f"{reason}, e.g. {example}" for reason, example in manifest.examples.items())
+        shown = told(manifest.examples)
         if manifest.rows == 0:
             raise DataError(
                 f"nothing to train on in {manifest.records} records ({reasons})",
                 where=where,
-                next_step=shown or "look at data.subsets, data.sequence_length and data.truncation",
+                next_step=f"mend these first:{shown}"
+                if shown
+                else "look at data.subsets, data.sequence_length and data.truncation",
             )
         if bad > self.max_bad_fraction * manifest.records:
             raise DataError(
                 f"{bad} of {manifest.records} records are unusable, data.max_bad_fraction allows "
                 f"{self.max_bad_fraction:g} of them ({reasons})",
                 where=where,
-                next_step=shown,
+                next_step=f"mend the file, name another format, or raise data.max_bad_fraction; the first:{shown}",
             )
 
 
