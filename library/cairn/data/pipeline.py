@@ -155,7 +155,7 @@ def _quiet(context: Any) -> Iterator[None]:
     log = logging.getLogger("ray.data")
     before = context.enable_progress_bars, log.level
     context.enable_progress_bars = False
-    log.setLevel(logging.WARNING)
+    log.setLevel(logging.ERROR)
     try:
         yield
     finally:
