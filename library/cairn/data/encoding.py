@@ -167,35 +167,49 @@ class Encoder:
         return Rendered(conversation, text, spans, [message.weight for message in answers])
 
     def _samples(self, rendered: Sequence[Rendered]) -> Iterator[Sample | Dropped]:
-        if not rendered:
-            return
-        encoded = self.tokenizer(
-            [found.text for found in rendered],
-            add_special_tokens=False,
-            return_offsets_mapping=True,
-            return_attention_mask=False,
-            verbose=False,
-        )
-        for found, ids, offsets in zip(rendered, encoded["input_ids"], encoded["offset_mapping"], strict=True):
-            yield _sample_of(found, ids, offsets)
+        self.tokenizer("", add_special_tokens=False)  # leaves the backend without padding and truncation
+        backend = self.tokenizer.backend_tokenizer
+        encoded = backend.encode_batch([found.text for found in rendered], add_special_tokens=False)
+        yield from map(_sample_of, rendered, encoded)
 
 
-def _sample_of(rendered: Rendered, ids: Sequence[int], offsets: Sequence[tuple[int, int]]) -> Sample | Dropped:
-    """The tokens that begin inside an answer's span weigh."""
-    weights = np.zeros(len(ids), dtype=np.float32)
-    starts, ends = np.array(offsets, dtype=np.int64).reshape(-1, 2).T
+def _sample_of(rendered: Rendered, encoding: Any) -> Sample | Dropped:
+    """The tokens that begin inside an answer's span weigh; `encoding` is the tokenizers library's."""
+    weights = np.zeros(len(encoding), dtype=np.float32)
     for span, weight in zip(rendered.spans, rendered.weights, strict=True):
-        weights[(starts >= span.start) & (starts < span.end) & (ends > starts)] = weight
+        first, end = token_range(encoding, span.start, span.end)
+        weights[first:end] = weight
     if not weights[1:].any():
         return Dropped(DropReason.NOTHING_TO_TRAIN, "no token of an answer")
     conversation = rendered.conversation
     return Sample(
-        tokens=np.array(ids, dtype=np.int32),
+        tokens=np.array(encoding.ids, dtype=np.int32),
         weights=weights[1:].copy(),
         source_bytes=rendered.trained_bytes,
         source=str(conversation.source),
         subset=conversation.subset,
     )
+
+
+def token_range(encoding: Any, start: int, end: int) -> tuple[int, int]:
+    """Tokens [first, end) of an Encoding that begin within characters [start, end).
+
+    Asked of the few tokens at the borders, since a list of all offsets takes as long as a third of the tokenizing.
+    A token of blanks may have no width (some tokenizers trim offsets); at `start` it stands for what is before.
+    """
+    found = (encoding.char_to_token(at) for at in range(start, end))
+    first = next((token for token in found if token is not None), None)
+    if first is None:
+        return 0, 0
+    while first > 0 and encoding.token_to_chars(first - 1)[0] > start:
+        first -= 1
+    while first < len(encoding) and encoding.token_to_chars(first)[0] < start:
+        first += 1
+    found = (encoding.char_to_token(at) for at in range(end - 1, start - 1, -1))
+    last = max(first, next(token for token in found if token is not None) + 1)
+    while last < len(encoding) and encoding.token_to_chars(last)[0] < end:
+        last += 1
+    return first, last
 
 
 def _function_names(conversation: Conversation) -> list[str]:
