@@ -16,7 +16,7 @@ from cairn.adapters.methods.lora import Lora
 from cairn.errors import AdapterError
 from cairn.models.linears import find_targets
 
-pytestmark = pytest.mark.unit
+pytestmark = pytest.mark.slow
 
 FAMILIES = ("llama", "gpt2", "gemma2", "qwen3", "gpt_neox")
 TOKENS = torch.arange(20).reshape(2, 10)

@@ -17,7 +17,7 @@ from cairn.data.sample import FILES, QUICK_FILE, build_corpus
 from cairn.data.stdlib_text import library_files, module_group
 from cairn.records import Conversation
 
-pytestmark = pytest.mark.unit
+pytestmark = pytest.mark.slow
 
 FRACTION = 0.05
 

@@ -23,7 +23,7 @@ from cairn.data.encoding import Encoder
 from cairn.data.rows import Sample
 from cairn.records import Conversation, Message, Source
 
-pytestmark = pytest.mark.unit
+pytestmark = pytest.mark.slow
 
 HERE = Source("f.jsonl", 1)
 SPEC = find_spec("trl")

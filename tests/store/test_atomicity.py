@@ -16,7 +16,7 @@ from cairn.errors import StorageError
 from cairn.store.card import Facts
 from cairn.store.store import Store
 
-pytestmark = pytest.mark.unit
+pytestmark = pytest.mark.slow
 
 
 def test_sigkill_before_every_system_call_leaves_whole_or_absent(tmp_path: Path) -> None:

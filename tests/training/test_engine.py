@@ -12,7 +12,7 @@ from cairn.errors import CairnError, UserError
 from cairn.stages.sft import Sft
 from cairn.training.engine import Engine
 
-pytestmark = [pytest.mark.unit, pytest.mark.usefixtures("group")]
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("group")]
 
 
 @pytest.mark.parametrize("zero_stage", [0, 2])
