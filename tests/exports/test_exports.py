@@ -16,7 +16,7 @@ from cairn.plugins import EXPORTS, METHODS
 from cairn.store.card import Base, Facts
 from cairn.store.store import Adapter, Store
 
-pytestmark = pytest.mark.unit
+pytestmark = pytest.mark.slow
 
 TOKENS = torch.arange(40).view(1, -1)
 

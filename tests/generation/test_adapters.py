@@ -13,7 +13,7 @@ from cairn.adapters.files import read_lora
 from cairn.errors import AdapterError
 from cairn.generation.request import Request
 
-pytestmark = pytest.mark.unit
+pytestmark = pytest.mark.slow
 
 TOKENS = tuple(build_tokenizer()("hello there")["input_ids"])
 

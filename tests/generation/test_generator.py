@@ -14,7 +14,7 @@ from tests.tiny import build_model, build_tokenizer
 from cairn.errors import AdapterError, UserError
 from cairn.generation.request import Completion, Event, Request
 
-pytestmark = pytest.mark.unit
+pytestmark = pytest.mark.slow
 
 LOGPROB_TOLERANCE = 1e-4
 

@@ -12,7 +12,7 @@ from cairn.errors import ModelError
 from cairn.models.attention import forward_inputs, has_windows, isolation_mask
 from cairn.models.forward import keeps_logits, logits_at
 
-pytestmark = pytest.mark.unit
+pytestmark = pytest.mark.slow
 
 SEGMENTS = torch.tensor([[1] * 5 + [2] * 7 + [3] + [4] * 3, [1] * 6 + [2] * 6 + [0] * 4])
 POSITIONS = torch.tensor([[*range(5), *range(7), 0, *range(3)], [*range(6), *range(6), 0, 0, 0, 0]])
