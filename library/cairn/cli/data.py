@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
@@ -11,6 +11,9 @@ if TYPE_CHECKING:
 
     from cairn.data.encoding import Encoder
     from cairn.data.inspection import FileFinding, Inspection, Shown
+
+Policy = Literal["drop", "keep_start", "keep_end"]
+Answers = Literal["all", "last"]
 
 app = typer.Typer(help="Data: inspect files, list the known formats.", no_args_is_help=True)
 
@@ -28,7 +31,9 @@ def inspect(
     model: Annotated[str | None, typer.Option(help="Also show the text that this model would be trained on.")] = None,
     format: Annotated[str, typer.Option(help="A format's name or YAML; auto detects it.")] = "auto",
     length: Annotated[int, typer.Option(min=1, help="Tokens in a row, as data.sequence_length.")] = 1024,
-    truncation: Annotated[str, typer.Option(help="As data.truncation.")] = "drop",
+    truncation: Annotated[Policy, typer.Option(help="As data.truncation.")] = "drop",
+    template: Annotated[str | None, typer.Option(help="As data.template, for a model without one.")] = None,
+    train_on: Annotated[Answers, typer.Option(help="As data.train_on.")] = "all",
     records: Annotated[int, typer.Option(min=1, help="Records looked at in each file.")] = 1000,
     samples: Annotated[int, typer.Option(min=0, help="Records shown of each format.")] = 3,
     as_json: Annotated[bool, typer.Option("--json", help="Print it as JSON.")] = False,
@@ -39,7 +44,7 @@ def inspect(
     from cairn.cli.terminal import output
     from cairn.data.inspection import inspect as look
 
-    encoder = _encoder(model, length, truncation) if model else None
+    encoder = _encoder(model, template, length, truncation, train_on) if model else None
     found = look(paths, format=format, encoder=encoder, records=records, samples=samples)
     if as_json:
         output.print(json.dumps(found.plain(), ensure_ascii=False, indent=2), markup=False)
@@ -61,20 +66,15 @@ def formats(
     show_table(("format", "record", "a row", "datasets"), wanted)
 
 
-def _encoder(model: str, length: int, truncation: str) -> Encoder:
-    from cairn.config.recipe import Data
+def _encoder(model: str, template: str | None, length: int, truncation: Policy, train_on: Answers) -> Encoder:
     from cairn.data.encoding import Encoder
-    from cairn.errors import UserError, did_you_mean
+    from cairn.data.named_templates import choose_template
     from cairn.models.load import load_tokenizer
 
-    policies = Data.model_fields["truncation"].annotation.__args__  # type: ignore[union-attr]
-    if truncation not in policies:
-        raise UserError(
-            f"there is no truncation '{truncation}'",
-            where="--truncation",
-            next_step=did_you_mean(truncation, policies),
-        )
-    return Encoder(load_tokenizer(model), length, truncation)  # type: ignore[arg-type]
+    tokenizer = load_tokenizer(model)
+    if template is not None:
+        choose_template(tokenizer, template, where=model)
+    return Encoder(tokenizer, length, truncation, train_on=train_on)
 
 
 def _print(found: Inspection) -> None:
