@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import json
 import math
 import pickle
 
 import pytest
 import torch
-from peft import LoraConfig, get_peft_model
 from tests.adapters.folders import LAYER, plain_config, plain_tensors, write_adapter
 from tests.models.families import build_family
 
-from cairn.adapters.files import read_lora, save_peft
+from cairn.adapters.files import read_lora
 from cairn.errors import AdapterError
 
 pytestmark = pytest.mark.unit
@@ -63,13 +61,6 @@ def test_a_config_is_refused(case, tmp_path):
 def test_neutral_fields_of_newer_versions_are_harmless(tmp_path):
     config = plain_config(some_future_field=None, another={}, use_dora=False, lora_bias=False)
     assert read_lora(write_adapter(tmp_path, config)).rank == 4
-
-
-def test_an_adapter_that_peft_saved_without_a_task_type_is_read(tmp_path):
-    model = get_peft_model(build_family("llama"), LoraConfig(r=4, target_modules=["q_proj"]))
-    save_peft(model, tmp_path)
-    assert json.loads((tmp_path / "adapter_config.json").read_text())["auto_mapping"] is not None
-    assert set(read_lora(tmp_path).layers) == {f"model.layers.{i}.self_attn.q_proj" for i in range(2)}
 
 
 def changed(**tensors: torch.Tensor | None) -> dict[str, torch.Tensor]:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import copy
+import json
 
 import pytest
 import torch
+from peft import LoraConfig, get_peft_model
 from tests.models.families import build_family
 
 from cairn.adapters.attach import attach_saved
@@ -134,3 +136,10 @@ def test_full_training_trains_all_and_saves_a_model(tmp_path):
     Full().save(model, tmp_path)
     again = AutoModelForCausalLM.from_pretrained(tmp_path, attn_implementation="eager").eval()
     torch.testing.assert_close(logits(again), logits(model), rtol=0, atol=0)
+
+
+def test_an_adapter_that_peft_saved_without_a_task_type_is_read(tmp_path):
+    model = get_peft_model(build_family("llama"), LoraConfig(r=4, target_modules=["q_proj"]))
+    save_peft(model, tmp_path)
+    assert json.loads((tmp_path / "adapter_config.json").read_text())["auto_mapping"] is not None
+    assert set(read_lora(tmp_path).layers) == {f"model.layers.{i}.self_attn.q_proj" for i in range(2)}

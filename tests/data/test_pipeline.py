@@ -53,7 +53,7 @@ def files_of(prepared: Prepared) -> dict[str, bytes]:
     return {path.name: path.read_bytes() for path in prepared.train.iterdir()}
 
 
-@pytest.mark.unit
+@pytest.mark.slow
 @pytest.mark.usefixtures("small_chunks")
 def test_every_record_is_a_document_or_a_counted_drop(tmp_path: Path, tiny_path: Path) -> None:
     rows = [pile("good one"), "", "{broken", pile("other", "ArXiv"), pile(""), pile("good é two"), {"text": 3}]
@@ -76,7 +76,7 @@ def test_every_record_is_a_document_or_a_counted_drop(tmp_path: Path, tiny_path:
     assert f"{path}:3" in manifest.examples["not valid JSON in UTF-8"][0]
 
 
-@pytest.mark.unit
+@pytest.mark.slow
 @pytest.mark.usefixtures("small_chunks")
 def test_no_token_of_a_document_is_lost_and_packing_only_moves_them(tmp_path: Path, tiny_path: Path) -> None:
     path = documents(tmp_path / "a.jsonl")
@@ -92,7 +92,7 @@ def test_no_token_of_a_document_is_lost_and_packing_only_moves_them(tmp_path: Pa
     assert len(seen[0]) == shards.manifest.samples == len(shards)
 
 
-@pytest.mark.unit
+@pytest.mark.slow
 def test_conversations_weigh_only_answers_and_cuts_are_counted(tmp_path: Path, tiny_path: Path) -> None:
     rows: Lines = [{"instruction": "a", "output": "b" * n} for n in (1, 2, 100)]
     path = write_lines(tmp_path / "a.jsonl", [*rows, {"instruction": "a" * 100, "output": "b"}])
@@ -110,7 +110,7 @@ def test_conversations_weigh_only_answers_and_cuts_are_counted(tmp_path: Path, t
     assert [file.drops for file in both.files] == [cut.drops, {}]
 
 
-@pytest.mark.unit
+@pytest.mark.slow
 @pytest.mark.usefixtures("small_chunks")
 def test_the_second_time_nothing_is_read(tmp_path: Path, tiny_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = documents(tmp_path / "a.jsonl.zst")
@@ -125,7 +125,7 @@ def test_the_second_time_nothing_is_read(tmp_path: Path, tiny_path: Path, monkey
     assert prepare_local(data_recipe(tiny_path, moved)).train == first.train
 
 
-@pytest.mark.unit
+@pytest.mark.slow
 def test_the_fingerprint_sees_content_settings_and_tokenizer(tmp_path: Path, tiny_path: Path) -> None:
     path = write_lines(tmp_path / "a.jsonl", [pile("one")])
     base = data_recipe(tiny_path, path)
@@ -161,7 +161,7 @@ def refusals(tmp_path: Path, tiny_path: Path) -> dict[str, tuple[Recipe, type[Us
     }
 
 
-@pytest.mark.unit
+@pytest.mark.slow
 def test_what_cannot_be_prepared_says_why_and_leaves_nothing(tmp_path: Path, tiny_path: Path) -> None:
     for name, (recipe, kind, message) in refusals(tmp_path, tiny_path).items():
         with pytest.raises(kind) as caught:
@@ -173,7 +173,7 @@ def test_what_cannot_be_prepared_says_why_and_leaves_nothing(tmp_path: Path, tin
         assert set(left) <= {"hashes"}, name
 
 
-@pytest.mark.unit
+@pytest.mark.slow
 def test_a_failing_disk_is_a_storage_error_and_leaves_nothing(
     tmp_path: Path, tiny_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -12,7 +12,7 @@ from tests.tiny import build_tokenizer
 from cairn.generation.request import Request
 from cairn.generation.sampling import choose, draw, logprob_of, random_source
 
-pytestmark = pytest.mark.unit
+pytestmark = pytest.mark.slow
 
 LOGITS = torch.tensor([2.0, 1.0, 0.0, -1.0, -30.0])
 
