@@ -25,7 +25,7 @@ test-full: $(STAMP)
 	$(BIN)/python -m pytest
 
 bench: $(STAMP)
-	set -e; for file in tests/benchmarks/[a-z]*.py; do \
+	set -e; for file in tests/benchmarks/$(or $(NAME),[a-z]*).py; do \
 		name=$$(basename $$file .py); echo "== $$name"; $(BIN)/python -m tests.benchmarks.$$name; \
 	done
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from functools import cached_property
+from functools import cache, cached_property
 from typing import Any, Literal, Self
 
 from pydantic import Field, model_validator
@@ -225,7 +225,12 @@ def misfit(layout: Layout, row: Mapping[str, Any]) -> str | None:
 
 def as_check(wanted: Kind | Check) -> Check:
     """A requirement in its long form."""
-    return wanted if isinstance(wanted, Check) else Check(kind=wanted, values=(), matches=None, nullable=False)
+    return wanted if isinstance(wanted, Check) else _of_kind(wanted)
+
+
+@cache
+def _of_kind(kind: Kind) -> Check:
+    return Check(kind=kind, values=(), matches=None, nullable=False)
 
 
 def is_kind(value: Any, kind: Kind) -> bool:

@@ -80,7 +80,7 @@ def _walk(value: Any, keys: Sequence[str]) -> Any:
                 return MISSING
             elements = value.values() if isinstance(value, dict) else value
             return [found for element in elements if (found := _walk(element, keys[at + 1 :])) is not MISSING]
-        if isinstance(value, Mapping) and key in value:
+        if isinstance(value, dict) and key in value:
             value = value[key]
         elif isinstance(value, list) and key.removeprefix("-").isdecimal() and -len(value) <= int(key) < len(value):
             value = value[int(key)]
