@@ -67,6 +67,7 @@ class TestOnRay:
         assert sum(row["tokens"] for row in written["bits_per_token_by_position"]) == written["tokens"]
         assert len((tmp_path / "out" / "documents.jsonl").read_text().splitlines()) == 43
 
+    @pytest.mark.full
     def test_one_worker_and_a_limit(self, tiny_path: Path, files: tuple[Path, Path]) -> None:
         report = evaluate(self.job(tiny_path, files, workers=1, limit=3))
         assert [score.line for score in report.scores] == [1, 2, 3, 1, 2, 3]

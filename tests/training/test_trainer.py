@@ -162,6 +162,7 @@ def _is_train_worker(process: psutil.Process) -> bool:
         return False
 
 
+@pytest.mark.full
 def test_an_error_of_the_users_is_final(tmp_path: Path) -> None:
     """A model with too few positions is found on the workers; it is not tried again."""
 
