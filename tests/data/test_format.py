@@ -160,6 +160,13 @@ def test_roles_and_keys_can_be_added_to_a_known_format() -> None:
     assert (turns(record), record.subset) == ([("user", "a"), ("assistant", "b")], "x")
 
 
+def test_a_text_with_an_empty_turn_in_the_middle_is_refused_and_one_that_ends_with_a_mark_is_not() -> None:
+    with pytest.raises(DataError, match="nothing is said behind '### Assistant:'"):
+        Format.load("guanaco_text").records({"text": "### Human: a\n### Assistant:\n### Human: b"}, HERE)
+    record = conversation("guanaco_text", {"text": "### Human: a\n### Assistant: b\n### Human:"})
+    assert turns(record) == [("user", "a"), ("assistant", "b")]
+
+
 def test_a_yaml_of_the_users_own(tmp_path: Path) -> None:
     path = tmp_path / "mine.yaml"
     path.write_text("about: mine\nrecord: document\nrequires: {body: string}\ntext: body\n")

@@ -9,12 +9,14 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 from cairn.data.layout import PLACEHOLDER, Each, Part, Split, Turn, kind_name
 from cairn.data.paths import MISSING, StepError, value_at
 from cairn.errors import DataError, did_you_mean
 from cairn.records import Message, Source
+
+Kind = TypeVar("Kind", str, list[Any])
 
 
 def find(element: Any, path: str, source: Source, *, prefix: str = "") -> Any:
@@ -23,6 +25,20 @@ def find(element: Any, path: str, source: Source, *, prefix: str = "") -> Any:
         return value_at(element, path)
     except StepError as error:
         raise DataError(f"field '{prefix}{path}': {error}", where=str(source)) from None
+
+
+def find_kind(element: Any, path: str, kind: type[Kind], source: Source) -> Kind:
+    """The value at `path`, a string or a list as `kind` says; a DataError says what was found in its place."""
+    found = find(element, path, source)
+    if not isinstance(found, kind):
+        expected = "a list" if kind is list else "a string"
+        raise DataError(f"field '{path}': expected {expected}, found {kind_name(found)}", where=str(source))
+    return found
+
+
+def _left_out(part: Each | Split, path: str, row: Any, source: Source) -> bool:
+    found = find(row, path, source) if part.optional else None
+    return part.optional and (found is MISSING or found is None)
 
 
 def messages_of(parts: Sequence[Part], row: Any, source: Source) -> Iterator[Message]:
@@ -37,11 +53,7 @@ def messages_of(parts: Sequence[Part], row: Any, source: Source) -> Iterator[Mes
 
 
 def _each(part: Each, row: Any, source: Source) -> Iterator[Message]:
-    elements = find(row, part.each, source)
-    if part.optional and (elements is MISSING or elements is None):
-        return
-    if not isinstance(elements, list):
-        raise DataError(f"field '{part.each}': expected a list, found {kind_name(elements)}", where=str(source))
+    elements = [] if _left_out(part, part.each, row, source) else find_kind(row, part.each, list, source)
     if not elements and not part.optional:
         raise DataError(f"field '{part.each}': the list is empty", where=str(source))
     for index, element in enumerate(elements):
@@ -51,11 +63,9 @@ def _each(part: Each, row: Any, source: Source) -> Iterator[Message]:
 
 
 def _split(part: Split, row: Any, source: Source) -> Iterator[Message]:
-    text = find(row, part.split, source)
-    if part.optional and (text is MISSING or text is None):
+    if _left_out(part, part.split, row, source):
         return
-    if not isinstance(text, str):
-        raise DataError(f"field '{part.split}': expected a string, found {kind_name(text)}", where=str(source))
+    text = find_kind(row, part.split, str, source)
     marks = "|".join(re.escape(mark) for mark in sorted(part.marks, key=len, reverse=True))
     before, *pieces = re.split(f"({marks})", text)
     if _bare(before, part.drop):
@@ -67,9 +77,11 @@ def _split(part: Split, row: Any, source: Source) -> Iterator[Message]:
         raise DataError(
             f"field '{part.split}': none of the marks {', '.join(map(repr, part.marks))}", where=str(source)
         )
-    for mark, content in zip(pieces[::2], pieces[1::2], strict=True):
-        if said := _bare(content, part.drop, exact=part.exact):
-            yield Message(part.marks[mark], said)
+    said = [(mark, _bare(text, part.drop, exact=part.exact)) for mark, text in zip(*[iter(pieces)] * 2, strict=True)]
+    for mark, content in said[:-1] if said and not said[-1][1] else said:  # a text may end with the mark of a reply
+        if not content:
+            raise DataError(f"field '{part.split}': nothing is said behind {mark!r}", where=str(source))
+        yield Message(part.marks[mark], content)
 
 
 def _bare(text: str, drop: Sequence[str], *, exact: bool = False) -> str:

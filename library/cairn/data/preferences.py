@@ -14,7 +14,7 @@ from typing import Any
 
 from cairn.data.drops import EmptyAnswer, NoPreference, NotJudged
 from cairn.data.layout import Layout, Option, Scalar, Verdict, kind_name
-from cairn.data.messages import find, messages_of, plain_text
+from cairn.data.messages import find, find_kind, messages_of, plain_text
 from cairn.data.paths import MISSING
 from cairn.errors import DataError
 from cairn.records import Comparison, Judgement, Message, Source
@@ -141,9 +141,7 @@ def _undecided(wins: Mapping[str, Scalar], row: Any, source: Source) -> DataErro
 
 def _scored(option: Option, row: Any, source: Source) -> Iterator[tuple[Messages, Any]]:
     """(answer, score) of the option's answers, more is better; None for a score that is null."""
-    elements = find(row, option.each, source) if option.each else [row]
-    if not isinstance(elements, list):
-        raise DataError(f"field '{option.each}': expected a list, found {kind_name(elements)}", where=str(source))
+    elements = find_kind(row, option.each, list, source) if option.each else [row]
     for index, element in enumerate(elements):
         prefix = f"{option.each}.{index}." if option.each else ""
         score = _score(option, element, row, source)
