@@ -1,7 +1,7 @@
 """A conversation read with one tokenizer's template: its text, and the span of every answer in it.
 
 Where the template marks what is generated, its marks are used; where not, the answers are found (`cairn.data.answers`),
-the short way where a conversation is laid out like one before (`cairn.data.shapes`).
+the short way where a conversation is laid out like one before (`cairn.data.outlines`).
 """
 
 from __future__ import annotations
@@ -11,8 +11,8 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from cairn.data.answers import AnswerFinder, Span, marked_spans
+from cairn.data.outlines import Outlines
 from cairn.data.rendering import Mark, Messages, Renderer
-from cairn.data.shapes import Shapes
 
 
 @dataclass(frozen=True)
@@ -20,7 +20,7 @@ class Found:
     """A template without marks: how its answers are found."""
 
     finder: AnswerFinder
-    shapes: Shapes
+    outlines: Outlines
 
 
 class Dialogue:
@@ -47,7 +47,7 @@ class Dialogue:
             self._found[renderer.template] = self._probe(renderer)
         found = self._found[renderer.template]
         if tools is None:
-            return found.shapes.spans(messages, text)
+            return found.outlines.spans(messages, text)
         finder = replace(found.finder, render=lambda said, prompt: renderer.text(said, tools=tools, prompt=prompt))
         return finder.spans(messages, text)
 
@@ -59,7 +59,7 @@ class Dialogue:
 
     def _probe(self, renderer: Renderer) -> Found:
         finder = AnswerFinder.probe(lambda said, prompt: renderer.text(said, prompt=prompt), self._token_ends)
-        return Found(finder, Shapes(renderer.text, finder.spans, finder.tails))
+        return Found(finder, Outlines(renderer.text, finder.spans, finder.tails))
 
     def _token_ends(self, text: str) -> set[int]:
         encoded = self._tokenizer(text, add_special_tokens=False, return_offsets_mapping=True)

@@ -4,7 +4,7 @@ A document becomes consecutive windows and loses nothing. A conversation becomes
 `tokenizer.apply_chat_template`; only the assistant's tokens weigh, from the first of the answer through its end of
 turn: what the template marks as generated where it marks anything, else what `AnswerFinder` finds. What does not fit is
 dropped or cut by a named policy (`cairn.data.truncation`), with a reason. Cost: one rendering of a conversation in the
-common case (`cairn.data.shapes`), and the tokenizer, which takes many texts at once and uses every core.
+common case (`cairn.data.outlines`), and the tokenizer, which takes many texts at once and uses every core.
 """
 
 from __future__ import annotations

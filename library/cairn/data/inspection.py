@@ -6,9 +6,8 @@ would see, cut and masked as there.
 
 from __future__ import annotations
 
-import json
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field
 from itertools import groupby, islice
 from typing import Any
@@ -18,7 +17,7 @@ import numpy as np
 
 from cairn.data.detection import Detection, detect
 from cairn.data.documents import AUTO, FormatChoice, first_rows, read_records
-from cairn.data.drops import Dropped, Rejected, note
+from cairn.data.drops import Dropped, DropReason, Rejected, note
 from cairn.data.encoding import Encoder
 from cairn.data.format import Format
 from cairn.data.rows import Sample
@@ -93,9 +92,7 @@ class Inspection:
             | {"renderings": [asdict(rendering) for rendering in shown.renderings]}
             for shown in self.samples
         ]
-        return json.loads(
-            json.dumps({"formats": self.formats, "files": [asdict(found) for found in self.files], "samples": samples})
-        )
+        return {"formats": self.formats, "files": [asdict(found) for found in self.files], "samples": samples}
 
 
 def inspect(
@@ -150,8 +147,7 @@ def _encoded(
     before, tokens, trained = encoder.cuts.copy(), 0, 0
     for record in records:
         for _, part in _encodable(record):
-            found = encoder.document(part) if isinstance(part, Document) else [encoder.conversation(part)]
-            for sample in found:
+            for sample in _samples(encoder, part):
                 if isinstance(sample, Dropped):
                     note(counts, examples, sample.reason, f"{record.source}: {sample.detail}")
                 else:
@@ -173,14 +169,19 @@ def _show(record: Record, format: str, encoder: Encoder | None) -> Shown:
     renderings: list[Rendering] = []
     for name, part in _encodable(record):
         before = encoder.cuts.copy()
-        encoded = encoder.document(part)[:1] if isinstance(part, Document) else encoder.conversation(part)
-        if isinstance(encoded, Dropped) or not encoded:
-            reason = f"{encoded.reason}: {encoded.detail}" if isinstance(encoded, Dropped) else "empty text"
-            return Shown(record, format, tuple(renderings), f"{name} {reason}".strip())
-        sample = encoded[0] if isinstance(encoded, list) else encoded
+        sample = _samples(encoder, part)[0]
+        if isinstance(sample, Dropped):
+            return Shown(record, format, tuple(renderings), f"{name} {sample.reason}: {sample.detail}".strip(" :"))
         cut = ", ".join(reason.value for reason in encoder.cuts - before)
         renderings.append(_rendering(name, sample, encoder.tokenizer, cut))
     return Shown(record, format, tuple(renderings))
+
+
+def _samples(encoder: Encoder, part: Document | Conversation) -> Sequence[Sample | Dropped]:
+    """At least one: the windows of a document, the sample of a conversation, or why there is none."""
+    if isinstance(part, Document):
+        return encoder.document(part) or [Dropped(DropReason.EMPTY)]
+    return [encoder.conversation(part)]
 
 
 def _encodable(record: Record) -> Iterator[tuple[str, Document | Conversation]]:
@@ -195,13 +196,8 @@ def _encodable(record: Record) -> Iterator[tuple[str, Document | Conversation]]:
 
 
 def _answered(record: Comparison | Judgement, answer: tuple[Message, ...]) -> Conversation:
-    prompt = tuple(_untrained(message) for message in record.prompt)
-    return Conversation(record.source, (*prompt, *answer), subset=record.subset, id=record.id)
-
-
-def _untrained(message: Message) -> Message:
-    """The message, not trained on."""
-    return msgspec.structs.replace(message, weight=0.0)
+    untrained = tuple(msgspec.structs.replace(message, weight=0.0) for message in record.prompt)
+    return Conversation(record.source, (*untrained, *answer), record.tools, subset=record.subset, id=record.id)
 
 
 def _rendering(name: str, sample: Sample, tokenizer: Any, cut: str) -> Rendering:

@@ -1,4 +1,4 @@
-"""The short ways give what the long ones do: spans by shape and by prefixes, tokens one by one and in batches."""
+"""The short ways give what the long ones do: spans by outline and by prefixes, tokens one by one and in batches."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from tests.tiny import build_tokenizer
 
 from cairn.data.answers import AnswerFinder, AnswerNotFound, Span
 from cairn.data.encoding import Encoder, token_range
+from cairn.data.outlines import Outlines
 from cairn.data.rendering import Renderer, TemplateRefused
 from cairn.data.rows import Sample
-from cairn.data.shapes import Shapes
 from cairn.records import Conversation, Message, Source
 
 pytestmark = pytest.mark.slow
@@ -41,16 +41,16 @@ ROLES = (
 )
 
 
-def both(tokenizer: Any) -> tuple[Renderer, AnswerFinder, Shapes]:
+def both(tokenizer: Any) -> tuple[Renderer, AnswerFinder, Outlines]:
     renderer = Renderer.of(tokenizer, tools=False)
     ends = lambda text: {end for _, end in tokenizer(text, return_offsets_mapping=True)["offset_mapping"]}  # noqa: E731
     finder = AnswerFinder.probe(lambda said, prompt: renderer.text(said, prompt=prompt), ends)
-    return renderer, finder, Shapes(renderer.text, finder.spans, finder.tails)
+    return renderer, finder, Outlines(renderer.text, finder.spans, finder.tails)
 
 
 def compare(tokenizer: Any) -> int:
     """How many conversations the short way was taken for; every span is the long way's."""
-    renderer, finder, shapes = both(tokenizer)
+    renderer, finder, outlines = both(tokenizer)
     long_ways = 0
 
     def find(messages: Sequence[dict[str, Any]], text: str) -> list[Span]:
@@ -58,7 +58,7 @@ def compare(tokenizer: Any) -> int:
         long_ways += 1
         return finder.spans(messages, text)
 
-    shapes._find = find
+    outlines._find = find
     asked = 0
     for roles in ROLES:
         for shift in range(len(TEXTS)):
@@ -68,18 +68,18 @@ def compare(tokenizer: Any) -> int:
                 expected = finder.spans(messages, text)
             except (TemplateRefused, AnswerNotFound):
                 continue
-            assert shapes.spans(messages, text) == expected, messages
+            assert outlines.spans(messages, text) == expected, messages
             asked += 1
     return asked - long_ways
 
 
 @pytest.mark.parametrize("family", [f for f in FAMILIES if f.name != "generation marks"], ids=lambda f: f.name)
-def test_spans_by_shape_are_the_spans_by_prefixes(family: Family) -> None:
+def test_spans_by_outline_are_the_spans_by_prefixes(family: Family) -> None:
     assert compare(family.tokenizer()) > 0
 
 
 @pytest.mark.parametrize("name", [name for name in NAMES if not name.endswith("_training")])
-def test_spans_by_shape_are_the_spans_by_prefixes_in_real_templates(name: str) -> None:
+def test_spans_by_outline_are_the_spans_by_prefixes_in_real_templates(name: str) -> None:
     try:
         both(tokenizer_for(template(name)))
     except (AnswerNotFound, TemplateRefused):
