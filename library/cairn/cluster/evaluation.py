@@ -8,10 +8,8 @@ worker left; the ledger checks that every target token came back exactly once. M
 
 from __future__ import annotations
 
-import logging
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -144,16 +142,16 @@ def _scored_items(job: EvaluationJob) -> Iterator[Any]:
     import ray.data
 
     from cairn.cluster.scoring import Encode, Read, Score, plan_actors, unpack
+    from cairn.data.pipeline import quiet
 
     plan = plan_actors(job.workers)
     subject = job.subject()
     files = [{"file": str(file)} for file in job.files()]
     context = ray.data.DataContext.get_current().copy()
-    context.enable_progress_bars = False
     # A row that is yielded becomes a block, and so a task, of its own. Ray's repartition would do the same, but its
     # tasks claim a whole CPU each, and where an actor holds most of two CPUs they would wait for ever.
     context.target_max_block_size = 1
-    with _quiet(), ray.data.DataContext.current(context):
+    with quiet(context), ray.data.DataContext.current(context):
         dataset = (
             ray.data.from_items(files, override_num_blocks=len(files))
             .map_batches(Read(job.format, job.limit, job.subsets), **plan.reading)
@@ -162,18 +160,6 @@ def _scored_items(job: EvaluationJob) -> Iterator[Any]:
         )
         for batch in dataset.iter_batches(batch_size=None, batch_format="pyarrow", prefetch_batches=0):
             yield from unpack(batch)
-
-
-@contextmanager
-def _quiet() -> Iterator[None]:
-    """Without Ray Data's own account of its plan: the caller shows progress, the report what came of it."""
-    log = logging.getLogger("ray.data")
-    before = log.level
-    log.setLevel(logging.ERROR)
-    try:
-        yield
-    finally:
-        log.setLevel(before)
 
 
 def _settings(job: EvaluationJob) -> dict[str, Any]:

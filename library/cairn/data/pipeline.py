@@ -136,7 +136,7 @@ def _over_ray(plan: Plan, folder: Path) -> Iterator[Done]:
 
     files = [{"reading": msgspec.json.encode(reading)} for reading in plan.readings]
     tokenizer = ray.put(plan.tokenizer)
-    with _quiet(DataContext.get_current()):
+    with quiet(DataContext.get_current()):
         chunks = ray.data.from_items(files, override_num_blocks=len(files)).map_batches(
             _read_task, batch_size=1, batch_format="pyarrow"
         )
@@ -150,8 +150,8 @@ def _over_ray(plan: Plan, folder: Path) -> Iterator[Done]:
 
 
 @contextmanager
-def _quiet(context: Any) -> Iterator[None]:
-    """Without Ray Data's own bars and plan: the caller shows progress in bytes."""
+def quiet(context: Any) -> Iterator[None]:
+    """Without Ray Data's own bars and plan: the caller shows progress."""
     log = logging.getLogger("ray.data")
     before = context.enable_progress_bars, log.level
     context.enable_progress_bars = False

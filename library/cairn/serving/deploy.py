@@ -100,7 +100,7 @@ def _end_controller() -> None:
     from ray.serve._private.constants import SERVE_CONTROLLER_NAME, SERVE_NAMESPACE
 
     until = time.monotonic() + SHUTDOWN_TIMEOUT_S
-    with contextlib.suppress(ValueError):  # no actor of that name any more
+    with contextlib.suppress(ValueError, ray.exceptions.RayActorError):  # no such actor any more, or it ended meanwhile
         controller = ray.get_actor(SERVE_CONTROLLER_NAME, SERVE_NAMESPACE)
         ray.get(controller.graceful_shutdown.remote(wait=False))
         while time.monotonic() < until:
