@@ -34,12 +34,14 @@ RAY_DEFAULTS = {
     "RAY_USAGE_STATS_ENABLED": "0",
     "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
     "RAY_DATA_LOG_LEVEL": "ERROR",
+    "RAY_SERVE_PROXY_READY_CHECK_TIMEOUT_S": "60",
     "TOKENIZERS_PARALLELISM": "false",
     "OMP_WAIT_POLICY": "PASSIVE",
 }
 """Set unless the user set them: paths stay what they were, nothing is reported home, no GPU is hidden, no plan is printed,
-and a thread of torch that waits for another sleeps: spinning takes the core from those who work (SmolLM2 scored 2.6
-times faster on two busy cores)."""
+Serve's proxy may take a minute to start on a busy machine (by default Serve kills it after three times five seconds,
+and whoever waits for it gets ActorDiedError), and a thread of torch that waits for another sleeps: spinning takes the core
+from those who work (SmolLM2 scored 2.6 times faster on two busy cores)."""
 
 LISTENER_TIMEOUT_S = 5.0
 OBJECT_STORE_SHARE = 0.1
