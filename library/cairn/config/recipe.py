@@ -64,8 +64,10 @@ class Data(Section):
     template: str | None = Field(
         None, description="a chat template by name, for a base model whose tokenizer has none; saved with the adapter"
     )
-    train_on: Literal["all", "last"] = Field(
-        "all", description="train every answer by its message's weight, or of these only a conversation's last"
+    train_on: Literal["all", "last", "chosen"] = Field(
+        "all",
+        description="train every answer by its message's weight, or of these only a conversation's last; "
+        "or of a preference set the chosen answers",
     )
     packing: bool = Field(True, description="put several samples into one row, isolated from each other")
     arrangement: Literal["shuffled", "interleaved", "concatenated"] = Field(

@@ -15,9 +15,11 @@ from typing import Any, TypeVar
 
 import msgspec
 
+from cairn.data.conversion import converted
 from cairn.data.documents import FormatChoice, read_records
 from cairn.data.drops import CutReason, Dropped, DropReason, Rejected, note
 from cairn.data.encoding import Encoder, TrainOn
+from cairn.data.judging import judged_samples
 from cairn.data.manifest import ChunkSummary
 from cairn.data.packing import pack, row_of
 from cairn.data.rows import Sample
@@ -25,7 +27,7 @@ from cairn.data.shards import ShardWriter
 from cairn.data.sources.location import Location
 from cairn.data.truncation import Truncation
 from cairn.errors import DataError
-from cairn.records import KINDS, Conversation, Document, Record
+from cairn.records import Comparison, Conversation, Document, Judgement, Message, Record
 
 Kind = TypeVar("Kind", bound=Record)
 
@@ -52,7 +54,7 @@ class Chunk(msgspec.Struct):
 
 @dataclass(frozen=True)
 class Reading:
-    """What to read of one file. `kind` is the record that the stage eats."""
+    """What to read of one file. `kind` is the record that the stage eats, `train_on` says how to make it of others."""
 
     file_index: int
     path: str
@@ -60,6 +62,7 @@ class Reading:
     limit: int | None
     subsets: tuple[str, ...]
     kind: str
+    train_on: TrainOn = "all"
 
 
 @dataclass(frozen=True)
@@ -90,11 +93,12 @@ def read_chunks(reading: Reading) -> Iterator[Chunk]:
         if isinstance(record, Rejected):
             note(drops, examples, record.reason, f"{record.source}: {record.detail}")
         else:
-            if not isinstance(record, KINDS[reading.kind]):
+            wanted = converted(record, reading.kind, reading.train_on)
+            if wanted is None:
                 raise DataError(
                     f"a {reading.kind} is needed, this is a {kind_of_record(record)}", where=str(record.source)
                 )
-            records.append(record)
+            records.extend(wanted)
             characters += _size(record)
         if len(records) + drops.total() >= CHUNK_RECORDS or characters >= CHUNK_CHARACTERS:
             yield Chunk(reading.file_index, index, records, dict(drops), examples, position)
@@ -109,9 +113,19 @@ def kind_of_record(record: Record) -> str:
 
 
 def _size(record: Record) -> int:
-    if isinstance(record, Document):
-        return len(record.text)
-    return sum(len(message.content) for message in record.messages) if isinstance(record, Conversation) else 0
+    match record:
+        case Document():
+            return len(record.text)
+        case Conversation():
+            return _characters(record.messages)
+        case Comparison():
+            return _characters((*record.prompt, *record.chosen, *record.rejected))
+        case Judgement():
+            return _characters((*record.prompt, *record.answer))
+
+
+def _characters(messages: Iterable[Message]) -> int:
+    return sum(len(message.content) for message in messages)
 
 
 def write_chunk(chunk: Chunk, folder: Path, tokenizer: Any, shaping: Shaping) -> ChunkSummary:
@@ -149,7 +163,7 @@ def _summary(
 ) -> ChunkSummary:
     subsets: Counter[str] = Counter()
     for sample in samples:
-        subsets[sample.subset] += sample.source_bytes
+        subsets[sample.subset] += sum(part.source_bytes for part in sample.parts)
     return ChunkSummary(
         name=chunk.name,
         file_bytes=path.stat().st_size if rows else 0,
@@ -158,7 +172,7 @@ def _summary(
         documents=documents,
         samples=len(samples),
         tokens=sum(len(sample) for sample in samples),
-        trained_tokens=sum(int((sample.weights > 0).sum()) for sample in samples),
+        trained_tokens=sum(int((part.weights > 0).sum()) for sample in samples for part in sample.parts),
         bytes_per_subset=dict(subsets),
         drops=dict(drops),
         cuts={reason.value: count for reason, count in cuts.items()},
@@ -168,12 +182,17 @@ def _summary(
 
 def _encode(encoder: Encoder, records: Sequence[Record]) -> Iterator[list[Sample] | Dropped]:
     """Each record's samples or refusal, in order; conversations in a row are tokenised together."""
-    for kind, some in groupby(records, key=type):
+    for kind, group in groupby(records, key=type):
+        some = list(group)
         if kind is Document:
             yield from (encoder.document(record) or Dropped(DropReason.EMPTY) for record in _only(Document, some))
-        else:
-            for sample in encoder.conversations(_only(Conversation, some)):
-                yield sample if isinstance(sample, Dropped) else [sample]
+            continue
+        samples = (
+            encoder.conversations(_only(Conversation, some))
+            if kind is Conversation
+            else judged_samples(encoder, _only(Comparison if kind is Comparison else Judgement, some))
+        )
+        yield from (sample if isinstance(sample, Dropped) else [sample] for sample in samples)
 
 
 def _only(kind: type[Kind], records: Iterable[Record]) -> Iterator[Kind]:

@@ -23,11 +23,11 @@ from cairn.data.dialogue import Dialogue
 from cairn.data.drops import CutReason, Dropped, DropReason
 from cairn.data.rendering import TemplateRefused
 from cairn.data.rows import Sample
-from cairn.data.truncation import Truncation, shorten
+from cairn.data.truncation import Encode, Truncation, shorten
 from cairn.errors import ModelError
 from cairn.records import Conversation, Document
 
-TrainOn = Literal["all", "last"]
+TrainOn = Literal["all", "last", "chosen"]
 
 BATCH = 1024
 """Conversations tokenised at once: a fifth faster than 256. What is in flight is bounded by a chunk's characters."""
@@ -52,7 +52,8 @@ class Rendered:
 class Encoder:
     """`sequence_length` is the most positions of a sample. `cuts` counts what truncation took.
 
-    `train_on`: every answer by its message's weight, or of these only the conversation's last.
+    `train_on`: every answer by its message's weight, or of these only the conversation's last; of a comparison the
+    chosen one (`cairn.data.conversion`).
 
     `tokenizer` is a fast transformers tokenizer (its character offsets say which bytes a token stands for); a slow one
     is a ModelError, as is one without an end-of-sequence token.
@@ -115,14 +116,18 @@ class Encoder:
     def conversations(self, conversations: Iterable[Conversation]) -> Iterator[Sample | Dropped]:
         """Each conversation's sample or refusal, in order; many are tokenised at once."""
         waiting = iter(conversations)
-        while some := list(islice(waiting, BATCH)):
-            rendered = [self._rendered(self._weighed(conversation)) for conversation in some]
-            samples = iter(self._samples([found for found in rendered if isinstance(found, Rendered)]))
-            for found in rendered:
-                yield found if isinstance(found, Dropped) else self._fitted(found.conversation, next(samples))
+        while some := [self._weighed(conversation) for conversation in islice(waiting, BATCH)]:
+            yield from map(self.fitted, some, self.samples(some))
+
+    def samples(self, conversations: Sequence[Conversation]) -> Iterator[Sample | Dropped]:
+        """Each conversation's sample, of whatever length; all are tokenised at once."""
+        rendered = [self._rendered(conversation) for conversation in conversations]
+        samples = self._samples([found for found in rendered if isinstance(found, Rendered)])
+        for found in rendered:
+            yield found if isinstance(found, Dropped) else next(samples)
 
     def _weighed(self, conversation: Conversation) -> Conversation:
-        if self.train_on == "all":
+        if self.train_on != "last":
             return conversation
         last = max((i for i, m in enumerate(conversation.messages) if m.role == "assistant"), default=-1)
         messages = [
@@ -131,12 +136,14 @@ class Encoder:
         ]
         return msgspec.structs.replace(conversation, messages=tuple(messages))
 
-    def _fitted(self, conversation: Conversation, sample: Sample | Dropped) -> Sample | Dropped:
+    def fitted(
+        self, conversation: Conversation, sample: Sample | Dropped, encode: Encode | None = None
+    ) -> Sample | Dropped:
+        """`sample`, or what truncation makes of it where it is too long; `encode` makes one of a shorter conversation."""
         if isinstance(sample, Dropped) or len(sample) <= self.sequence_length:
             return sample
-        shorter = shorten(
-            conversation, self.sequence_length, self.truncation, encode=self._sample, tokenizer=self.tokenizer
-        )
+        encode = encode or self._sample
+        shorter = shorten(conversation, self.sequence_length, self.truncation, encode=encode, tokenizer=self.tokenizer)
         if shorter is None:
             tried = "" if self.truncation == "drop" else ", an answer with its headers does not"
             return Dropped(DropReason.TOO_LONG, f"{len(sample)} positions, {self.sequence_length} fit{tried}")

@@ -18,7 +18,7 @@ from cairn.config.home import token_cache
 from cairn.data.sources.location import Location
 from cairn.data.sources.tree import tree_files
 
-CODE_VERSION = 2
+CODE_VERSION = 3
 """Raised whenever the same input would become other rows."""
 
 

@@ -11,6 +11,7 @@ from typing import Any
 from cairn.config.home import token_cache
 from cairn.config.recipe import Recipe
 from cairn.data.chunks import CHUNK_CHARACTERS, CHUNK_RECORDS, Reading, Shaping, kind_of_record
+from cairn.data.conversion import converted
 from cairn.data.datasets import data_files
 from cairn.data.documents import FormatChoice, read_records
 from cairn.data.drops import DropReason, Rejected, told
@@ -81,10 +82,10 @@ class Plan:
 def make_plan(recipe: Recipe, tokenizer: Any) -> Plan:
     """Resolve and peek into the files of a recipe. Raises UserError, with what to do, before any work starts."""
     data = recipe.data
-    kind = STAGES.load(recipe.stage.name).record.__name__.lower()
+    kind = kind_eaten(recipe.stage.name)
     files = data_files(data, documents=KINDS[kind] is Document)
     for file in files:
-        _check_kind(file.location, file.format, kind, recipe.stage.name)
+        _check_kind(file.location, file.format, kind, recipe)
     shaping = Shaping(data.sequence_length, data.truncation, data.packing, data.train_on)
     settings = {
         "formats": [file.format for file in files],
@@ -100,7 +101,7 @@ def make_plan(recipe: Recipe, tokenizer: Any) -> Plan:
     }
     return Plan(
         readings=tuple(
-            Reading(index, str(file.location), file.format, file.limit, data.subsets, kind)
+            Reading(index, str(file.location), file.format, file.limit, data.subsets, kind, data.train_on)
             for index, file in enumerate(files)
         ),
         sizes=tuple(size_of(file.location) for file in files),
@@ -113,16 +114,23 @@ def make_plan(recipe: Recipe, tokenizer: Any) -> Plan:
     )
 
 
-def _check_kind(file: Location, format: FormatChoice, kind: str, stage: str) -> None:
+def _check_kind(file: Location, format: FormatChoice, kind: str, recipe: Recipe) -> None:
     """The first record of a file is of the kind that the stage eats."""
     peeked = islice(read_records([file], format, limit=1), PEEK_RECORDS)
     first: Record | None = next((record for record in peeked if not isinstance(record, Rejected)), None)
-    if first is None or isinstance(first, KINDS[kind]):
+    if first is None or converted(first, kind, recipe.data.train_on) is not None:
         return
-    found = kind_of_record(first)
-    fitting = [name for name in STAGES.names() if STAGES.load(name).record is type(first)]
+    fitting = [name for name in STAGES.names() if converted(first, kind_eaten(name), recipe.data.train_on)]
+    ways = [f"stage.name={' or '.join(fitting)}"] if fitting else []
+    if converted(first, kind, "chosen"):
+        ways.append("data.train_on=chosen to learn the preferred answers")
     raise UserError(
-        f"stage '{stage}' needs records of kind {kind}, these are of kind {found}",
+        f"stage '{recipe.stage.name}' needs records of kind {kind}, these are of kind {kind_of_record(first)}",
         where=str(first.source),
-        next_step=f"use other files, or stage.name={' or '.join(fitting)}" if fitting else "use other files",
+        next_step=", or ".join(["use other files", *ways]),
     )
+
+
+def kind_eaten(stage: str) -> str:
+    """The kind of record that a stage eats, as in KINDS."""
+    return str(STAGES.load(stage).record.__name__.lower())

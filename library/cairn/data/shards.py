@@ -1,8 +1,8 @@
 """Token shards: rows as Arrow IPC files, read by memory map, any row in O(1).
 
 A row keeps each segment's n+1 tokens side by side; inputs, labels, segments and positions follow from the lengths.
-Weights are left out where all are 1 (pretraining), so such a row takes 4 bytes a token. A shard file appears under
-its name whole or not at all.
+Weights are left out where all are 1 (pretraining), so such a row takes 4 bytes a token, and verdicts where there are
+none. A shard file appears under its name whole or not at all.
 """
 
 from __future__ import annotations
@@ -16,7 +16,8 @@ import numpy as np
 import pyarrow as pa
 
 from cairn.data.manifest import Manifest
-from cairn.data.rows import Row
+from cairn.data.packing import assembled
+from cairn.data.rows import Row, Verdicts
 from cairn.errors import DataError
 
 ROWS_PER_BATCH = 256
@@ -27,8 +28,13 @@ SCHEMA = pa.schema(
         pa.field("lengths", pa.list_(pa.int32()), nullable=False),
         pa.field("source_bytes", pa.list_(pa.int64()), nullable=False),
         pa.field("sources", pa.list_(pa.string()), nullable=False),
+        pa.field("prefixes", pa.list_(pa.int32())),
+        pa.field("signs", pa.list_(pa.int8())),
+        pa.field("margins", pa.list_(pa.float32())),
+        pa.field("importances", pa.list_(pa.float32())),
     ]
 )
+VERDICTS = ("prefixes", "signs", "margins", "importances")
 
 
 class ShardWriter:
@@ -55,6 +61,7 @@ class ShardWriter:
                 "lengths": np.diff(ends, prepend=0).astype(np.int32),
                 "source_bytes": row.source_bytes,
                 "sources": list(row.sources),
+                **{name: getattr(row.verdicts, name, None) for name in VERDICTS},
             }
         )
         self.rows += 1
@@ -138,13 +145,13 @@ def _row(batch: pa.RecordBatch, index: int) -> Row:
     inputs, labels = np.ones(len(tokens), dtype=bool), np.ones(len(tokens), dtype=bool)
     inputs[ends - 1] = False
     labels[ends - lengths - 1] = False
-    weighted = batch.column("weights")[index].is_valid
-    return Row(
+    weighted, judged = (batch.column(name)[index].is_valid for name in ("weights", VERDICTS[0]))
+    return assembled(
         tokens=tokens[inputs],
         labels=tokens[labels],
         weights=values("weights") if weighted else np.ones(len(tokens) - len(lengths), dtype=np.float32),
-        segments=np.repeat(np.arange(1, len(lengths) + 1, dtype=np.int32), lengths),
-        positions=np.concatenate([np.arange(length, dtype=np.int32) for length in lengths]),
+        lengths=lengths,
         source_bytes=values("source_bytes"),
         sources=tuple(batch.column("sources")[index].as_py()),
+        verdicts=Verdicts(**{name: values(name) for name in VERDICTS}) if judged else None,
     )

@@ -23,11 +23,19 @@ MASKED_LAYERS = (FULL, "sliding_attention", "chunked_attention")
 """Layer kinds that see nothing but what a mask shows them."""
 
 
-def forward_inputs(tokens: torch.Tensor, segments: torch.Tensor, positions: torch.Tensor, model: Any) -> dict[str, Any]:
+def forward_inputs(
+    tokens: torch.Tensor,
+    segments: torch.Tensor,
+    positions: torch.Tensor,
+    model: Any,
+    *,
+    prefixes: torch.Tensor | None = None,
+) -> dict[str, Any]:
     """Keyword arguments for `model` (or its PEFT wrapper, or its engine): no cache, segments isolated.
 
-    All three int64 [rows, length]; `segments` ascend within a row and end with zeros (padding); `positions` count
-    from 0 in each segment. Under a flash implementation the rows come back flat, [1, rows · length]; `logits_at`
+    All int64 [rows, length]; `segments` ascend within a row and end with zeros (padding); `positions` count
+    from 0 in each segment. `prefixes` is the segment that a position's own goes on from and also sees, 0 for none;
+    positions go on there too, and only a model that `sees_prefixes` may get them. Under a flash implementation the rows come back flat, [1, rows · length]; `logits_at`
     takes flat positions either way. Raises ModelError where the model cannot keep segments apart.
     """
     single = _one_segment_a_row(segments)
@@ -41,18 +49,27 @@ def forward_inputs(tokens: torch.Tensor, segments: torch.Tensor, positions: torc
         return {**flat, "use_cache": False}
     inputs: dict[str, Any] = {"input_ids": tokens, "position_ids": positions, "use_cache": False}
     if not has_windows(config):
-        inputs["attention_mask"] = isolation_mask(segments, _dtype(model))
+        inputs["attention_mask"] = isolation_mask(segments, _dtype(model), prefixes=prefixes)
     return inputs
 
 
-def isolation_mask(segments: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
+def sees_prefixes(model: Any) -> bool:
+    """Whether a segment can go on from another: attention by an explicit mask, in every layer over the whole past."""
+    config = text_config(model)
+    flash = str(config._attn_implementation).startswith("flash")
+    return not (flash or has_windows(config) or is_recurrent(config))
+
+
+def isolation_mask(segments: torch.Tensor, dtype: torch.dtype, *, prefixes: torch.Tensor | None = None) -> torch.Tensor:
     """Additive mask [rows, 1, length, length]: 0 where query i may see key j, the least number of `dtype` elsewhere.
 
-    i sees j when j ≤ i and both lie in the same segment. Padding (segment 0) sees padding, so that no row of the
-    softmax is empty.
+    i sees j when j ≤ i and both lie in the same segment, or j in the one that i's goes on from. Padding (segment 0)
+    sees padding, so that no row of the softmax is empty.
     """
     length = segments.shape[1]
     same = segments[:, :, None] == segments[:, None, :]
+    if prefixes is not None:
+        same |= (prefixes[:, :, None] == segments[:, None, :]) & (prefixes[:, :, None] > 0)
     causal = torch.ones(length, length, dtype=torch.bool, device=segments.device).tril()
     hidden = ~(same & causal)
     mask = torch.zeros(hidden.shape, dtype=dtype, device=segments.device)
