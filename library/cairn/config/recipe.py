@@ -51,7 +51,14 @@ class Data(Section):
     train: tuple[str | Dataset, ...] = Field(
         min_length=1, description="files, folders or globs, local or on hf://, s3://, gs://; or data.train entries"
     )
-    validation: tuple[str, ...] = Field((), description="files held out for evaluation during training")
+    validation: tuple[str | Dataset, ...] = Field(
+        (), description="what is evaluated during training: files and entries as for data.train"
+    )
+    hold_out: float = Field(
+        0.0,
+        ge=0,
+        description="keep records of data.train for evaluation only: a share of them (below 1), or so many in all",
+    )
     format: FormatChoice = Field(
         "auto", description="a format's name, a YAML of your own, {like: NAME, rename: {…}}, or auto to detect it"
     )
@@ -75,6 +82,12 @@ class Data(Section):
     )
     epoch_ends: Literal["first", "all"] = Field(
         "first", description="with weights: when the first dataset was seen whole, or when all were"
+    )
+    streaming: bool = Field(
+        False, description="train while the files are still being read; nothing is prepared, and little is kept on disk"
+    )
+    shuffle_rows: int = Field(
+        16384, ge=0, description="with streaming: shuffle so many rows at a time; 0 keeps the order of the files"
     )
     max_bad_fraction: Fraction = Field(0.01, description="stop when more than this share of records is unusable")
 

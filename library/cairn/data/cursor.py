@@ -33,11 +33,7 @@ def take(mixture: Mixture, cursor: Cursor, count: int) -> tuple[list[int], Curso
 
     A cursor of other shards is a UserError.
     """
-    if cursor.fingerprint and cursor.fingerprint != mixture.fingerprint:
-        raise UserError(
-            f"the data changed: the checkpoint read {cursor.fingerprint}, these shards are {mixture.fingerprint}",
-            next_step="restore the data and its settings, or start a run under another name",
-        )
+    require_same_data(cursor, mixture.fingerprint)
     rows = len(mixture)
     if rows == 0:
         raise UserError("there are no rows to train on", where=mixture.fingerprint)
@@ -50,6 +46,15 @@ def take(mixture: Mixture, cursor: Cursor, count: int) -> tuple[list[int], Curso
         taken.extend(mixture.order(cursor.seed, epoch)[row:until].tolist())
         row = until
     return taken, replace(cursor, epoch=epoch, row=row, fingerprint=mixture.fingerprint)
+
+
+def require_same_data(cursor: Cursor, fingerprint: str) -> None:
+    """UserError where the cursor is of other data."""
+    if cursor.fingerprint and cursor.fingerprint != fingerprint:
+        raise UserError(
+            f"the data changed: the checkpoint read {cursor.fingerprint}, this is {fingerprint}",
+            next_step="restore the data and its settings, or start a run under another name",
+        )
 
 
 def share(indices: Sequence[int], *, rank: int, world_size: int) -> list[int]:

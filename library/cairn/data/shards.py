@@ -122,17 +122,25 @@ class TokenShards:
             raise IndexError(index)
         shard = int(np.searchsorted(self._ends, index, side="right"))
         within = index - (int(self._ends[shard - 1]) if shard else 0)
-        batch = self._reader(shard).get_batch(within // ROWS_PER_BATCH)
-        return _row(batch, within % ROWS_PER_BATCH)
+        return row_at(self._reader(shard), within)
 
     def _reader(self, shard: int) -> pa.ipc.RecordBatchFileReader:
         if shard not in self._readers:
-            path = self.folder / self.manifest.shards[shard].name
-            self._readers[shard] = pa.ipc.open_file(pa.memory_map(str(path)))
+            self._readers[shard] = open_shard(self.folder / self.manifest.shards[shard].name)
         return self._readers[shard]
 
     def __getstate__(self) -> dict[str, object]:
         return {**self.__dict__, "_readers": {}}
+
+
+def open_shard(path: Path) -> pa.ipc.RecordBatchFileReader:
+    """One shard file by memory map, for `row_at`."""
+    return pa.ipc.open_file(pa.memory_map(str(path)))
+
+
+def row_at(shard: pa.ipc.RecordBatchFileReader, index: int) -> Row:
+    """Row `index` from 0 of one shard file."""
+    return _row(shard.get_batch(index // ROWS_PER_BATCH), index % ROWS_PER_BATCH)
 
 
 def _row(batch: pa.RecordBatch, index: int) -> Row:

@@ -74,7 +74,7 @@ def resume(run: Run) -> tuple[int, Cursor]:
     """
     with run.session.latest_checkpoint() as folder:
         if folder is None:
-            return 0, Cursor(seed=run.recipe.training.seed, fingerprint=run.shards.fingerprint)
+            return 0, Cursor(seed=run.recipe.training.seed, fingerprint=run.feed.fingerprint)
         manifest = read_manifest(folder)
         if manifest.fingerprint != run.recipe.fingerprint():
             raise UserError(

@@ -18,7 +18,7 @@ import torch
 
 from cairn.config.recipe import Recipe
 from cairn.data.batch import Batch, collate
-from cairn.data.cursor import Cursor, share, take
+from cairn.data.cursor import Cursor, share
 from cairn.data.sources.location import Location
 from cairn.plugins import CALLBACKS
 from cairn.training import checkpoint, finish
@@ -29,9 +29,10 @@ from cairn.training.session import Session
 
 
 def run(recipe: Recipe, train: Path, validation: Sequence[Location], session: Session) -> None:
-    """Carry out `recipe` on the token shards in `train`, from its latest checkpoint on; every worker calls it."""
+    """Carry out `recipe` on the rows in `train`, from its latest checkpoint on; every worker calls it."""
     parts = build(recipe, train, tuple(validation), session)
     done, cursor = checkpoint.resume(parts)
+    parts.feed.release(cursor)
     callbacks = [CALLBACKS.load(name)() for name in CALLBACKS.names()]
     for callback in callbacks:
         callback.start(parts)
@@ -49,17 +50,19 @@ def run(recipe: Recipe, train: Path, validation: Sequence[Location], session: Se
             folder = checkpoint.save(parts, step, cursor) if kept else None
             if logged or kept:
                 session.report({"step": step, **figures, **seen}, folder, name=checkpoint.checkpoint_name(step))
+            if kept or settings.checkpoint_every is None:
+                parts.feed.release(cursor)
         finish.finish(parts, journal)
 
 
 def _next_batches(parts: Run, cursor: Cursor) -> tuple[list[Batch], Cursor]:
     """This worker's micro-batches of the next global batch."""
     settings, session = parts.recipe.training, parts.session
-    indices, cursor = take(parts.mixture, cursor, settings.global_batch)
+    indices, cursor = parts.feed.take(cursor, settings.global_batch)
     mine = share(indices, rank=session.rank, world_size=session.world_size)
     size, pad = settings.micro_batch, parts.tokenizer.pad_token_id
     chunks = [mine[start : start + size] for start in range(0, len(mine), size)]
-    return [collate([parts.shards[i] for i in chunk], pad_token=pad) for chunk in chunks], cursor
+    return [collate([parts.feed[i] for i in chunk], pad_token=pad) for chunk in chunks], cursor
 
 
 def _step(parts: Run, step: int, batches: Sequence[Batch]) -> dict[str, float]:

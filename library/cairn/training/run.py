@@ -14,10 +14,8 @@ import torch
 
 from cairn.adapters.method import Method
 from cairn.config.recipe import Recipe
-from cairn.data.datasets import weights
-from cairn.data.mixture import Mixture
+from cairn.data.feed import Feed, open_feed
 from cairn.data.pipeline import load_tokenizer_of
-from cairn.data.shards import TokenShards
 from cairn.data.sources.location import Location
 from cairn.models.kernels.frozen_linear import use_frozen_linears
 from cairn.models.load import load_model, require_positions
@@ -39,24 +37,15 @@ class Run:
     method: Method
     schedule: Schedule
     tokenizer: Any
-    shards: TokenShards
-    mixture: Mixture
+    feed: Feed
     validation: tuple[Location, ...]
     total_steps: int
 
 
 def build(recipe: Recipe, train: Path, validation: tuple[Location, ...], session: Session) -> Run:
-    """All parts of `recipe` for this worker; `train` is a folder of token shards, `validation` are files."""
+    """All parts of `recipe` for this worker; `train` is a folder of rows, `validation` are files."""
     settings = recipe.training
-    shards = TokenShards.open(train)
-    shares = weights(recipe.data)
-    mixture = Mixture.of(
-        shards.manifest.dataset_rows(len(shares)),
-        fingerprint=shards.fingerprint,
-        weights=shares,
-        ends=recipe.data.epoch_ends,
-        arrangement=recipe.data.arrangement,
-    )
+    feed = open_feed(recipe.data, train, leads=session.rank == 0)
     tokenizer = load_tokenizer_of(recipe)
     method: Method = METHODS.load(recipe.adapter.name)(recipe.adapter.config)
     model = _trainable_model(recipe, method, session.device)
@@ -79,16 +68,19 @@ def build(recipe: Recipe, train: Path, validation: tuple[Location, ...], session
         method=method,
         schedule=SCHEDULES.load(recipe.schedule.name)(recipe.schedule.config),
         tokenizer=tokenizer,
-        shards=shards,
-        mixture=mixture,
+        feed=feed,
         validation=validation,
-        total_steps=total_steps(recipe, len(mixture)),
+        total_steps=total_steps(recipe, feed.epoch_rows),
     )
 
 
-def total_steps(recipe: Recipe, rows: int) -> int:
+def total_steps(recipe: Recipe, rows: int | None) -> int:
     """`training.steps`, else what `training.epochs` passes over `rows` come to, rounded up."""
-    return recipe.training.steps or math.ceil(recipe.training.epochs * rows / recipe.training.global_batch)
+    settings = recipe.training
+    if settings.steps is not None:
+        return settings.steps
+    assert rows is not None, "a recipe that streams says training.steps"
+    return math.ceil(settings.epochs * rows / settings.global_batch)
 
 
 def _trainable_model(recipe: Recipe, method: Method, device: torch.device) -> Any:
