@@ -49,3 +49,20 @@ def test_sum_over_nothing_is_zero_and_connected():
     total = weighted_sum(token_nll(logits, torch.zeros(0, dtype=torch.long)), torch.zeros(0))
     assert float(total.detach()) == 0.0
     assert total.requires_grad
+
+
+def test_label_smoothing_mixes_in_the_mean_over_the_vocabulary(case):
+    logits, labels = case
+    log_p = logits.double() - logits.double().exp().sum(dim=1, keepdim=True).log()
+    expected = 0.9 * closed_form(logits, labels) - 0.1 * log_p.sum(dim=1) / logits.shape[1]
+    torch.testing.assert_close(
+        token_nll(logits.double(), labels, label_smoothing=0.1), expected, rtol=1e-12, atol=1e-12
+    )
+    narrow = logits[:3, :7].double().requires_grad_()
+    assert torch.autograd.gradcheck(lambda x: token_nll(x, torch.arange(3), label_smoothing=0.1), (narrow,))
+
+
+@pytest.mark.parametrize("wrong", [-0.1, 1.0])
+def test_label_smoothing_leaves_the_label_a_share(case, wrong):
+    with pytest.raises(ValueError, match="label_smoothing"):
+        token_nll(*case, label_smoothing=wrong)

@@ -20,14 +20,14 @@ PREFIX = "calibration/"
 def calibration_metrics(
     chosen_score: torch.Tensor, rejected_score: torch.Tensor, weights: torch.Tensor
 ) -> dict[str, Metric]:
-    """ "brier": (1 − p)². "log_score": −log p in nats. "calibration/0.50" … "calibration/0.95": right − confidence.
+    """`brier`, (1 − p)²; `log_score`, −log p in nats; `calibration/0.50` to `calibration/0.95`, right − confidence.
 
     p = σ(s_c − s_r); all [pairs]; sums over the pairs, counted per weight. A bin is named by its lower bound; its
     value is above 0 where the model is too modest, below 0 where it is too sure. A tie is half right at confidence ½.
     Bins without a pair are left out.
     """
     weights = weights.detach().double()
-    margin = (chosen_score - rejected_score).detach().double()
+    margin = chosen_score.detach().double() - rejected_score.detach().double()
     confidence = torch.sigmoid(margin.abs())
     gap = (margin.sign() + 1) / 2 - confidence
     place = ((confidence - 0.5) * 2 * BINS).long().clamp(max=BINS - 1)
@@ -42,7 +42,7 @@ def calibration_metrics(
 
 
 def expected_calibration_error(metrics: Mapping[str, Metric]) -> float:
-    """Σ over bins |Σ(right − confidence)| / Σ weight, 0 to ½; not-a-number where no pair was counted.
+    """Σ over bins |Σ(right − confidence)| / Σ weight, 0 to 1; not-a-number where no pair was counted.
 
     metrics: `calibration_metrics`, merged over all pairs. Guo et al. 2017, eq. 3.
     """

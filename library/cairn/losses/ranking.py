@@ -35,12 +35,12 @@ def bradley_terry(
 
 
 def order_metrics(chosen_score: torch.Tensor, rejected_score: torch.Tensor, weights: torch.Tensor) -> dict[str, Metric]:
-    """ "accuracy": how often the chosen scores higher, a tie counting half. "margin": by how much, s_c − s_r.
+    """`accuracy`, how often the chosen scores higher, a tie counting half; `margin`, by how much, s_c − s_r.
 
     All [pairs]. The scores are a reward model's, or β·d of a DPO policy. Sums over the pairs, counted per weight.
     """
     weights = weights.detach().double()
-    margin = (chosen_score - rejected_score).detach().double()
+    margin = chosen_score.detach().double() - rejected_score.detach().double()
     right = (margin.sign() + 1) / 2
     right_sum, margin_sum, weight = torch.stack(
         [(right * weights).sum(), (margin * weights).sum(), weights.sum()]
