@@ -15,7 +15,7 @@ from cairn.losses.reference_free import cpo, orpo, simpo
 
 pytestmark = pytest.mark.unit
 
-few = settings(max_examples=60, deadline=None, derandomize=True, database=None)
+few = settings(max_examples=25, deadline=None, derandomize=True, database=None)
 numbers = st.floats(-1e5, 1e5, width=32)
 log_probabilities = st.floats(-1e5, 0.0, width=32)
 
