@@ -68,8 +68,7 @@ def test_divergence_and_an_untrained_batch_are_said() -> None:
         engine.step([nothing], Sft())
     with torch.no_grad():
         next(engine.model.parameters()).fill_(float("inf"))
-    with pytest.raises(CairnError, match="diverged"):
-        engine.step([batch(1)], Sft())
+    assert not engine.step([batch(1)], Sft()).applied
 
 
 def test_nothing_to_train_and_what_cannot_be_offloaded_are_refused() -> None:

@@ -92,6 +92,20 @@ class Data(Section):
     max_bad_fraction: Fraction = Field(0.01, description="stop when more than this share of records is unusable")
 
 
+class Goal(Section):
+    """A figure of the run, as it stands in `metrics.jsonl`, and which way is better."""
+
+    metric: str = Field("held_out_bpb", description="name of the figure")
+    mode: Literal["min", "max"] = Field("min", description="whether less or more is better")
+
+
+class EarlyStopping(Goal):
+    """The run ends, finished, when a figure no longer improves. Steps without the figure do not count."""
+
+    patience: Positive = Field(3, description="readings without improvement after which the run ends")
+    min_delta: float = Field(0.0, ge=0, description="a reading improves when it is better by more than this")
+
+
 class Training(Section):
     """The loop: how much, how fast, on how many workers, how safely."""
 
@@ -111,6 +125,16 @@ class Training(Section):
     evaluate_documents: Positive = Field(32, description="held-out documents scored at each evaluation")
     checkpoint_every: Positive | None = Field(None, description="steps between checkpoints; none: only the end")
     keep_checkpoints: Positive = Field(2, description="newest checkpoints kept")
+    best: Goal | None = Field(
+        None, description="the result is the adapter of the step where this figure was best; none: of the last step"
+    )
+    early_stopping: EarlyStopping | None = Field(None, description="end the run when a figure no longer improves")
+    max_seconds: float | None = Field(
+        None, gt=0, description="stop with a checkpoint after this time; the same command goes on, with as much time"
+    )
+    not_finite: Literal["stop", "skip"] = Field(
+        "stop", description="a loss or gradient that is not finite ends the run, or its step is left out"
+    )
     max_failures: int = Field(3, ge=0, description="restarts after a dead worker")
     cpus_per_worker: float = Field(1.0, gt=0, description="CPUs reserved for a worker")
     use_gpu: Literal["auto", "yes", "no"] = Field("auto", description="auto: when the cluster has GPUs")
@@ -242,6 +266,6 @@ PLUGIN_SECTIONS: dict[str, tuple[str, str | None]] = {
 
 UNPRINTED_TRAINING_KEYS = (
     "workers", "micro_batch", "zero_stage", "offload_optimizer", "gradient_checkpointing", "cpus_per_worker", "use_gpu", "log_every", "evaluate_every", "evaluate_documents",
-    "checkpoint_every", "keep_checkpoints", "max_failures", "trackers",
+    "checkpoint_every", "keep_checkpoints", "max_failures", "max_seconds", "trackers",
 )  # fmt: skip
 """Keys that change how a run is carried out or watched, not what it computes: a run may be resumed with others."""

@@ -2,7 +2,8 @@
 
     optimizer.safetensors, optimizer.json   fp32 masters and optimizer state, for any number of workers and ZeRO stage
     adapter/                                what the method saves: a PEFT directory or a model directory
-    checkpoint.json                         step, cursor, fingerprint of the recipe, size and sha256 of every file
+    checkpoint.json                         step, cursor, fingerprint of the recipe, what the callbacks must know
+                                            later, size and sha256 of every file
 
 Randomness needs no place here: every step draws from a seed made of the recipe's seed, the step and the rank.
 """
@@ -12,6 +13,7 @@ from __future__ import annotations
 import hashlib
 import json
 import tempfile
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -33,6 +35,7 @@ class Manifest:
     fingerprint: str
     cursor: dict[str, Any]
     files: dict[str, list[Any]]
+    callbacks: dict[str, Any]
 
 
 def checkpoint_name(step: int) -> str:
@@ -40,7 +43,7 @@ def checkpoint_name(step: int) -> str:
     return f"step_{step:08d}"
 
 
-def save(run: Run, step: int, cursor: Cursor) -> Path | None:
+def save(run: Run, step: int, cursor: Cursor, callbacks: Mapping[str, Any]) -> Path | None:
     """Write the checkpoint after `step` into a fresh local folder; the folder on rank 0, None elsewhere.
 
     Every worker calls it. The caller hands the folder to `Session.report`.
@@ -53,7 +56,7 @@ def save(run: Run, step: int, cursor: Cursor) -> Path | None:
     files = {
         path.relative_to(folder).as_posix(): _signature(path) for path in sorted(folder.rglob("*")) if path.is_file()
     }
-    manifest = Manifest(step, run.recipe.fingerprint(), cursor.plain(), files)
+    manifest = Manifest(step, run.recipe.fingerprint(), cursor.plain(), files, dict(callbacks))
     replace_text(folder / MANIFEST, json.dumps(asdict(manifest), indent=1))
     return folder
 
@@ -67,14 +70,15 @@ def save_adapter(run: Run, folder: Path) -> None:
             run.tokenizer.save_pretrained(folder)
 
 
-def resume(run: Run) -> tuple[int, Cursor]:
-    """The step after which to go on and the cursor there; (0, a fresh cursor) without a checkpoint.
+def resume(run: Run) -> tuple[int, Cursor, dict[str, Any]]:
+    """The step after which to go on, the cursor and the callbacks' state there; (0, a fresh cursor, {}) without a
+    checkpoint.
 
     UserError when the checkpoint is of another recipe, StorageError when it is damaged.
     """
     with run.session.latest_checkpoint() as folder:
         if folder is None:
-            return 0, Cursor(seed=run.recipe.training.seed, fingerprint=run.feed.fingerprint)
+            return 0, Cursor(seed=run.recipe.training.seed, fingerprint=run.feed.fingerprint), {}
         manifest = read_manifest(folder)
         if manifest.fingerprint != run.recipe.fingerprint():
             raise UserError(
@@ -83,7 +87,7 @@ def resume(run: Run) -> tuple[int, Cursor]:
                 next_step="set storage.run to another name, or restore the recipe of that run",
             )
         run.engine.load(folder)
-        return manifest.step, Cursor(**manifest.cursor)
+        return manifest.step, Cursor(**manifest.cursor), manifest.callbacks
 
 
 def read_manifest(folder: Path) -> Manifest:

@@ -7,6 +7,8 @@
   inside DeepSpeed; at ZeRO 0 DeepSpeed would accumulate in bf16 and step once at construction, so there the masters
   are ours. All equal plain torch with fp32 masters, from the first update on.
 * At ZeRO 0 DeepSpeed knows no gradient norm; it is computed here.
+* A loss or gradient that is not finite changes nothing. ZeRO 1 to 3 leave out such a gradient by themselves, ZeRO 0
+  does here; a loss that is not finite is made to give such a gradient, on whichever worker it was.
 * On a CPU DeepSpeed would compile an all-reduce for inference; a process killed meanwhile leaves a lock file on which
   every later one waits without a word. It is left out.
 * `save` gathers masters and optimizer state by parameter name, so that they load, bit for bit, at any number of
@@ -32,6 +34,7 @@ from cairn.data.batch import Batch
 from cairn.errors import CairnError, UserError
 from cairn.metrics import Metric, merge
 from cairn.stages.base import Models, Stage
+from cairn.training.engine_config import engine_config
 from cairn.training.extension import await_build
 from cairn.training.masters import put_masters
 
@@ -43,12 +46,18 @@ MASTER = "master"
 
 @dataclass(frozen=True)
 class StepResult:
-    """One optimizer step over the global batch: `loss` in nats per unit of weight, all sums over all workers."""
+    """One optimizer step over the global batch: `loss` in nats per unit of weight, all sums over all workers.
+
+    `applied` is False where loss or gradient was not finite: nothing was updated. `losses` are this worker's
+    micro-batches, each Σ nats.
+    """
 
     loss: Metric
     metrics: dict[str, Metric]
     grad_norm: float
     learning_rate: float
+    applied: bool
+    losses: tuple[float, ...]
 
 
 class Engine:
@@ -83,7 +92,7 @@ class Engine:
             optimizer = _cpu_adam(optimizer)
         if zero_stage == 0:
             self._masters = put_masters(optimizer, self.trained.values())
-        config = _config(accumulation, precision, zero_stage, offload_optimizer, max_grad_norm)
+        config = engine_config(accumulation, precision, zero_stage, max_grad_norm, offload=offload_optimizer)
         self._deepspeed, *_ = deepspeed.initialize(
             model=self.model, optimizer=optimizer, config=config, dist_init_required=False
         )
@@ -92,7 +101,7 @@ class Engine:
     def step(self, batches: Sequence[Batch], stage: Stage, *, rate_factor: float = 1.0) -> StepResult:
         """One optimizer step over this worker's micro-batches; every worker calls it with equally many.
 
-        Raises CairnError where the global batch trains nothing, or where loss or gradient is not finite.
+        Raises CairnError where the global batch trains nothing.
         """
         assert len(batches) == self.accumulation, (len(batches), self.accumulation)
         weight = self.total(sum(stage.weight(batch) for batch in batches))
@@ -104,21 +113,16 @@ class Engine:
         parts = []
         for batch in batches:
             output = stage.loss(batch.to(self.device), Models(policy=self._deepspeed))
-            self._deepspeed.backward(output.total * (dist.get_world_size() / weight), scale_wrt_gas=False)
             parts.append({"loss": Metric(output.total.item(), output.weight), **output.metrics})
+            poison = 1.0 if math.isfinite(parts[-1]["loss"].total) else math.nan
+            self._deepspeed.backward(output.total * (poison * dist.get_world_size() / weight), scale_wrt_gas=False)
             if len(parts) < self.accumulation:
                 self._deepspeed.step()
-        grad_norm = self._norm_at_stage_0() if self.zero_stage == 0 else 0.0
-        self._deepspeed.step()
-        grad_norm = grad_norm if self.zero_stage == 0 else float(self._deepspeed.get_global_grad_norm())
+        grad_norm = self._update()
+        losses = tuple(part["loss"].total for part in parts)
         metrics = self.reduce(merge(parts))
-        loss = metrics.pop("loss")
-        if not (math.isfinite(loss.total) and math.isfinite(grad_norm)):
-            raise CairnError(
-                f"training diverged: loss {loss.value}, gradient norm {grad_norm}",
-                next_step="lower optimizer.learning_rate, or lengthen the warm-up",
-            )
-        return StepResult(loss, metrics, grad_norm, self._rates[0] * rate_factor)
+        loss, applied = metrics.pop("loss"), math.isfinite(grad_norm)
+        return StepResult(loss, metrics, grad_norm, self._rates[0] * rate_factor, applied, losses)
 
     @torch.no_grad()
     def evaluate(self, batches: Sequence[Batch], stage: Stage, *, counted: bool = True) -> dict[str, Metric]:
@@ -199,9 +203,20 @@ class Engine:
         dist.all_reduce(tensor, op=operation)
         return float(tensor)
 
-    def _norm_at_stage_0(self) -> float:
-        gradients = [p.grad for p in self.trained.values() if p.grad is not None]
-        return float(torch.nn.utils.get_total_norm(gradients))
+    def _update(self) -> float:
+        """Step the optimizer, unless the gradient's norm is not finite; returns the norm, the same on every worker."""
+        if self.zero_stage > 0:
+            self._deepspeed.step()
+            return float(self._deepspeed.get_global_grad_norm())
+        norm = float(torch.nn.utils.get_total_norm([p.grad for p in self.trained.values() if p.grad is not None]))
+        if math.isfinite(norm):
+            self._deepspeed.step()
+        else:  # only counted, as a micro-batch in the middle of a step is
+            self._deepspeed.set_gradient_accumulation_boundary(False)
+            self._deepspeed.step()
+            self._deepspeed.set_gradient_accumulation_boundary(None)
+            self._deepspeed.zero_grad()
+        return norm
 
     def _state_keys(self) -> tuple[list[str], dict[str, float]]:
         """Names of the per-element states, and the values that all parameters share (the step count)."""
@@ -251,23 +266,6 @@ class Engine:
                 deepspeed.zero.GatheredParameters([parameter], modifier_rank=0) if gather else contextlib.nullcontext()
             ):
                 parameter.data.copy_(value)
-
-
-def _config(accumulation: int, precision: str, zero_stage: int, offload: bool, max_grad_norm: float) -> dict[str, Any]:
-    zero: dict[str, Any] = {"stage": zero_stage}
-    if offload:
-        zero["offload_optimizer"] = {"device": "cpu"}
-    config: dict[str, Any] = {
-        "train_micro_batch_size_per_gpu": 1,
-        "gradient_accumulation_steps": accumulation,
-        "gradient_clipping": max_grad_norm,
-        "zero_allow_untested_optimizer": True,
-        "zero_optimization": zero,
-        "communication_data_type": "fp32",
-    }
-    if precision == "bf16" and zero_stage > 0:
-        config |= {"bf16": {"enabled": True}, "data_types": {"grad_accum_dtype": "fp32"}}
-    return config
 
 
 def _compile_nothing(deepspeed: Any) -> None:

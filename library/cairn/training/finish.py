@@ -1,6 +1,7 @@
 """The end of a run: the adapter in its final place, with a note of where it came from.
 
-`adapter/` appears by one rename, whole; `run.json` in it holds what the store's card is made of.
+`adapter/` appears by one rename, whole; `run.json` in it holds what the store's card is made of. A run that only pauses
+(a time limit) is marked as stopped instead, and the same recipe goes on from its last checkpoint.
 """
 
 from __future__ import annotations
@@ -12,28 +13,36 @@ from typing import Any
 from cairn.models.identity import base_sha256, tokenizer_sha256
 from cairn.training.checkpoint import save_adapter
 from cairn.training.folder import ADAPTER, RUN
+from cairn.training.hooks import Hooks
 from cairn.training.journal import Journal
 from cairn.training.run import Run
-from cairn.training.state import FINISHED, write_state
+from cairn.training.state import FINISHED, STOPPED, write_state
 
 
-def finish(run: Run, journal: Journal) -> None:
-    """Write `adapter/` and mark the run finished; every worker calls it."""
-    run_path = run.recipe.run_path
+def finish(run: Run, journal: Journal, hooks: Hooks) -> None:
+    """Write `adapter/` and mark the run finished, or stopped where it only pauses; every worker calls it."""
+    run_path, end = run.recipe.run_path, hooks.end
+    ended = {"ended": end.reason} if end else {}
+    if end and not end.finished:
+        if run.session.rank == 0:
+            write_state(run_path, STOPPED, **ended)
+        return
     draft = run_path / f".{ADAPTER}"
     if run.session.rank == 0:
         shutil.rmtree(draft, ignore_errors=True)
     save_adapter(run, draft)
     if run.session.rank != 0:
         return
-    (draft / RUN).write_text(json.dumps(provenance(run, journal.latest), indent=1))
+    facts = provenance(run, journal.step, journal.latest) | hooks.finish(draft)
+    (draft / RUN).write_text(json.dumps(facts, indent=1))
     shutil.rmtree(run_path / ADAPTER, ignore_errors=True)
     draft.rename(run_path / ADAPTER)
-    write_state(run_path, FINISHED)
+    write_state(run_path, FINISHED, adapter_step=facts["step"], metrics=facts["metrics"], **ended)
 
 
-def provenance(run: Run, metrics: dict[str, Any]) -> dict[str, Any]:
-    """Base model and tokenizer with their hashes, method, stage, rank, targets, metrics, and the recipe."""
+def provenance(run: Run, step: int, metrics: dict[str, Any]) -> dict[str, Any]:
+    """Base model and tokenizer with their hashes, method, stage, rank, targets, the recipe, and of the adapter the step
+    after which it stood so and the metrics then."""
     recipe = run.recipe
     rank = getattr(recipe.adapter.config, "rank", None)
     return {
@@ -45,6 +54,7 @@ def provenance(run: Run, metrics: dict[str, Any]) -> dict[str, Any]:
         "rank": rank,
         "targets": sorted(_adapted_modules(run.engine.model)),
         "steps": run.total_steps,
+        "step": step,
         "metrics": metrics,
         "recipe": recipe.plain(),
     }

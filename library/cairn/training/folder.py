@@ -8,6 +8,7 @@ A folder belongs to one recipe: the same recipe goes on in it, another is refuse
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,13 +25,17 @@ RECIPE, CHECKPOINTS, ADAPTER, RUN = "recipe.json", "checkpoints", "adapter", "ru
 
 @dataclass(frozen=True)
 class TrainingResult:
-    """A finished run. `adapter_path` is what the store publishes; `published` is the reference it got, if any."""
+    """A run that ended. `adapter_path` is what the store publishes; `published` is the reference it got, if any.
+
+    Where `finished` is False the run paused (`training.max_seconds`) after `steps` steps, and has no adapter yet.
+    """
 
     run_path: Path
     adapter_path: Path
     metrics: dict[str, Any]
     steps: int
     published: str | None = None
+    finished: bool = True
 
 
 def claim(recipe: Recipe) -> TrainingResult | None:
@@ -47,7 +52,7 @@ def claim(recipe: Recipe) -> TrainingResult | None:
         if state.get("status") == FINISHED and (folder / ADAPTER).is_dir():
             return result_of(recipe)
         replace_text(folder / RECIPE, json.dumps(recipe.plain(), indent=1))
-        write_state(folder, STARTING, fingerprint=fingerprint, error=None)
+        write_state(folder, STARTING, fingerprint=fingerprint, started=time.time(), error=None, ended=None)
     except OSError as error:
         raise StorageError(
             f"the run's folder cannot be written ({error.strerror})",
@@ -58,19 +63,22 @@ def claim(recipe: Recipe) -> TrainingResult | None:
 
 
 def result_of(recipe: Recipe) -> TrainingResult:
-    """The result in the folder of a finished run."""
+    """The result in the folder of a run that ended."""
     folder = recipe.run_path
     state = read_state(folder)
     metrics = {name: value for name, value in state["metrics"].items() if value is not None}
-    return TrainingResult(folder, folder / ADAPTER, metrics, state["steps"], state.get("published"))
+    finished = state["status"] == FINISHED
+    return TrainingResult(folder, folder / ADAPTER, metrics, state["step"], state.get("published"), finished)
 
 
 def publish(recipe: Recipe) -> str | None:
-    """Publish a finished run's adapter under `storage.publish`, once; the reference, or None without a name."""
+    """Publish a finished run's adapter under `storage.publish`, once; the reference, or None where there is nothing to
+    publish."""
     folder, name = recipe.run_path, recipe.storage.publish
-    if name is None:
+    state = read_state(folder)
+    if name is None or state["status"] != FINISHED:
         return None
-    before = read_state(folder).get("published")
+    before = state.get("published")
     if before is not None and before.partition("@")[0] == name:
         return before
     known = json.loads((folder / ADAPTER / RUN).read_text(encoding="utf-8"))

@@ -20,10 +20,11 @@ from cairn.config.recipe import Recipe
 from cairn.data.batch import Batch, collate
 from cairn.data.cursor import Cursor, share
 from cairn.data.sources.location import Location
-from cairn.plugins import CALLBACKS
 from cairn.training import checkpoint, finish
+from cairn.training.hooks import Hooks
 from cairn.training.journal import Journal
 from cairn.training.memory import peak_memory_bytes
+from cairn.training.not_finite import NotFinite
 from cairn.training.run import Run, build
 from cairn.training.session import Session
 
@@ -31,28 +32,31 @@ from cairn.training.session import Session
 def run(recipe: Recipe, train: Path, validation: Sequence[Location], session: Session) -> None:
     """Carry out `recipe` on the rows in `train`, from its latest checkpoint on; every worker calls it."""
     parts = build(recipe, train, tuple(validation), session)
-    done, cursor = checkpoint.resume(parts)
+    done, cursor, states = checkpoint.resume(parts)
     parts.feed.release(cursor)
-    callbacks = [CALLBACKS.load(name)() for name in CALLBACKS.names()]
-    for callback in callbacks:
-        callback.start(parts)
+    hooks = Hooks(parts, states, resumed_at=done)
+    guard = NotFinite(parts, resumed_at=done)
     settings = recipe.training
     with Journal(parts, resumed_at=done) as journal:
         for step in range(done + 1, parts.total_steps + 1):
+            if hooks.end:
+                break
             batches, cursor = _next_batches(parts, cursor)
-            figures = _step(parts, step, batches)
-            seen = {name: x for callback in callbacks for name, x in callback.after_step(parts, step).items()}
-            last = step == parts.total_steps
+            hooks.before_step(step, batches)
+            figures = _step(parts, step, batches, guard)
+            seen = hooks.after_step(step, figures)
+            last = step == parts.total_steps or hooks.end is not None
             logged = last or bool(seen) or _due(step, settings.log_every)
             if logged:
                 journal.write(step, figures | seen)
             kept = last or _due(step, settings.checkpoint_every)
-            folder = checkpoint.save(parts, step, cursor) if kept else None
+            folder = checkpoint.save(parts, step, cursor, hooks.state()) if kept else None
             if logged or kept:
-                session.report({"step": step, **figures, **seen}, folder, name=checkpoint.checkpoint_name(step))
+                numbers = {name: value for name, value in seen.items() if not isinstance(value, str)}
+                session.report({"step": step, **figures, **numbers}, folder, name=checkpoint.checkpoint_name(step))
             if kept or settings.checkpoint_every is None:
                 parts.feed.release(cursor)
-        finish.finish(parts, journal)
+        finish.finish(parts, journal, hooks)
 
 
 def _next_batches(parts: Run, cursor: Cursor) -> tuple[list[Batch], Cursor]:
@@ -65,7 +69,7 @@ def _next_batches(parts: Run, cursor: Cursor) -> tuple[list[Batch], Cursor]:
     return [collate([parts.feed[i] for i in chunk], pad_token=pad) for chunk in chunks], cursor
 
 
-def _step(parts: Run, step: int, batches: Sequence[Batch]) -> dict[str, float]:
+def _step(parts: Run, step: int, batches: Sequence[Batch], guard: NotFinite) -> dict[str, float]:
     """One optimizer step and its own figures by name; tokens are real ones, padding is not counted."""
     torch.manual_seed(_step_seed(parts.recipe.training.seed, step, parts.session.rank))
     started = time.monotonic()
@@ -81,6 +85,7 @@ def _step(parts: Run, step: int, batches: Sequence[Batch]) -> dict[str, float]:
         "tokens_per_second": tokens / seconds,
         "step_seconds": seconds,
         "peak_memory_bytes": parts.engine.largest(peak_memory_bytes(parts.session.device)),
+        **guard.settle(step, batches, result),
     }
 
 

@@ -1,7 +1,9 @@
 """`state.json` of a run folder: where the run stands, for whoever watches it (progress bar, dashboard, a second start).
 
-Keys: `status`, `fingerprint` of the recipe, `step` (the last one logged), `steps` in all, `metrics` (the newest value
-of each), `updated` (Unix seconds), and, where there are, `error` and `published`.
+Keys: `status`, `fingerprint` of the recipe, `started` (this start) and `updated` (Unix seconds), `step` (the last one
+logged), `steps` in all, `metrics` (the newest value of each; of a finished run those of its adapter), and, where there
+are, `error`, `ended` (why before the last step), `adapter_step` (after which the adapter stood as it is),
+`tracker_failures` (how often each failed) and `published`.
 """
 
 from __future__ import annotations
@@ -13,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 STATE = "state.json"
-STARTING, RUNNING, FINISHED, FAILED = "starting", "running", "finished", "failed"
+STARTING, RUNNING, STOPPED, FINISHED, FAILED = "starting", "running", "stopped", "finished", "failed"
 
 
 def write_state(run_path: Path, status: str, **fields: Any) -> None:

@@ -22,7 +22,7 @@ from cairn.evaluation.bits_per_byte import score_documents, totals
 from cairn.evaluation.scores import LN_2
 from cairn.metrics import Metric
 from cairn.records import Conversation, Document
-from cairn.training.callback import Callback
+from cairn.training.callback import Callback, Figures
 from cairn.training.run import Run
 
 SEARCHED = 50
@@ -35,7 +35,7 @@ Item = TypeVar("Item")
 class HeldOut(Callback):
     """Adds `held_out_bpb`, and for conversations `held_out_loss`, every `training.evaluate_every` steps and at the end."""
 
-    def start(self, run: Run) -> None:
+    def start(self, run: Run, *, resumed_at: int) -> None:
         """Choose the sample; the same on every worker."""
         chosen = choose(_records(run), run.recipe.training.evaluate_documents)
         data = run.recipe.data
@@ -44,20 +44,20 @@ class HeldOut(Callback):
         encoded = [encoder.conversation(record) for record in chosen if isinstance(record, Conversation)]
         self.answers = [sample for sample in encoded if isinstance(sample, Sample)]
 
-    def after_step(self, run: Run, step: int) -> dict[str, float]:
+    def after_step(self, run: Run, step: int, figures: Figures) -> Figures:
         """Score when due."""
         every = run.recipe.training.evaluate_every
         due = step == run.total_steps or (every is not None and step % every == 0)
         if not due or not (self.documents or self.answers):
             return {}
-        bits, figures = Metric(0.0, 0.0), {}
+        bits, seen = Metric(0.0, 0.0), {}
         if self.documents:
             bits += self._documents(run)
         if self.answers:
             loss = run.engine.evaluate(_batches(run, _mine(run, self.answers)), run.stage, counted=_counts(run))["loss"]
             bits += Metric(loss.total, LN_2 * sum(sample.source_bytes for sample in self.answers))
-            figures["held_out_loss"] = loss.value
-        return {"held_out_bpb": bits.value, **figures}
+            seen["held_out_loss"] = loss.value
+        return {"held_out_bpb": bits.value, **seen}
 
     def _documents(self, run: Run) -> Metric:
         window = run.recipe.data.sequence_length
