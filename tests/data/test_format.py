@@ -180,6 +180,8 @@ def test_a_yaml_of_the_users_own(tmp_path: Path) -> None:
         ("about: x\nrecord: document\nrequires: {a: string}\n", "a document needs text"),
         ("about: x\nrecord: document\nrequires: {a: text}\ntext: a\n", "requires.a"),
         ("about: x\nrecord: document\nrequires: {a: string}\ntext: a\ntxet: b\n", "did you mean 'text'"),
+        ("about: x\nrecord: document\nrequires: {a: string}\ntext: a | stripp\n", "there is no step 'stripp'"),
+        ("about: x\nrecord: conversation\nrequires: {a: string}\nmessages: [{content: [a]}]\n", "role or role_at"),
         ("- 1\n", "a format is a mapping"),
     ],
 )

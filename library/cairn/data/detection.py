@@ -9,6 +9,7 @@ guess. Nothing fits: the error shows the keys, the nearest formats with what eac
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -17,8 +18,9 @@ from typing import Any
 
 import yaml
 
+from cairn.data.fit import misfit
 from cairn.data.format import Format, names
-from cairn.data.layout import Check, Layout, kind_name, misfit
+from cairn.data.layout import Check, Layout, kind_name
 from cairn.errors import DataError
 
 SAMPLE_ROWS = 50
@@ -61,10 +63,12 @@ class Detection:
 def candidates(rows: Sequence[Any]) -> list[Candidate]:
     """Every format that more than half of the rows fit, the best first."""
     objects = [row for row in rows if isinstance(row, dict)]
+    counts = Counter(key for row in objects for key in row)
+    common = {key for key, count in counts.items() if 2 * count > len(rows)}
     found = []
     for name in names() if objects else ():
         format = Format.load(name)
-        fitting = [row for row in objects if format.fits(row)]
+        fitting = [row for row in objects if format.fits(row)] if format.needed_keys <= common else ()
         if 2 * len(fitting) > len(rows):
             found.append(Candidate(format, len(fitting) / len(rows), _known(format, fitting)))
     return sorted(found, key=lambda candidate: (*(-part for part in candidate.order), candidate.format.name))

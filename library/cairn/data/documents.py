@@ -7,7 +7,7 @@ of doubled keys counts, one bad line costs one line. With `auto` the format is d
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import chain, groupby
 from pathlib import Path
 from typing import Any
@@ -64,14 +64,12 @@ def _file_records(
         chosen = Format.load(format)
     taken = 0
     for source, row in _grouped(rows, chosen.layout.group_by):
-        if isinstance(row, Rejected):
-            yield row
-            continue
         for record in _records(chosen, row, source, wanted):
             yield record
-            taken += not isinstance(record, Rejected)
-            if taken == limit:
-                return
+            if limit is not None:
+                taken += not isinstance(record, Rejected)
+                if taken == limit:
+                    return
 
 
 def first_rows(path: Location | Path | str) -> list[Any]:
@@ -94,10 +92,10 @@ def _peeked(rows: Iterator[tuple[Source, Any]]) -> tuple[list[Any], Iterator[tup
 
 def _grouped(rows: Iterator[tuple[Source, Any]], path: str | None) -> Iterator[tuple[Source, Any]]:
     """Neighbouring rows with the same value at `path` as one; the rows themselves where there is no path."""
-    if path is None:
-        yield from rows
-        return
+    return rows if path is None else _groups(rows, path)
 
+
+def _groups(rows: Iterator[tuple[Source, Any]], path: str) -> Iterator[tuple[Source, Any]]:
     def key(pair: tuple[Source, Any]) -> Any:
         return None if isinstance(pair[1], Rejected) else json.dumps(value_at(pair[1], path), default=str)
 
@@ -109,18 +107,18 @@ def _grouped(rows: Iterator[tuple[Source, Any]], path: str | None) -> Iterator[t
             yield pairs[0][0], {"rows": [row for _, row in pairs]}
 
 
-def _records(format: Format, row: Any, source: Source, wanted: frozenset[str]) -> Iterator[Record | Rejected]:
+def _records(format: Format, row: Any, source: Source, wanted: frozenset[str]) -> Sequence[Record | Rejected]:
+    if isinstance(row, Rejected):
+        return (row,)
     try:
         records = format.records(row, source)
     except LeftOut as left_out:
-        yield Rejected(source, left_out.reason, left_out.what)
-        return
+        return (Rejected(source, left_out.reason, left_out.what),)
     except DataError as error:
-        yield Rejected(source, DropReason.NOT_OF_FORMAT, error.what)
-        return
-    for record in records:
-        other = wanted and canonical_tag(record.subset) not in wanted
-        yield Rejected(source, DropReason.OTHER_SUBSET) if other else record
+        return (Rejected(source, DropReason.NOT_OF_FORMAT, error.what),)
+    if not wanted:
+        return records
+    return [r if canonical_tag(r.subset) in wanted else Rejected(source, DropReason.OTHER_SUBSET) for r in records]
 
 
 def read_documents(

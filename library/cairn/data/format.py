@@ -3,6 +3,7 @@
 A recipe may also name a YAML of its own (`./mine.yaml`), or change a known one in part: `{like: alpaca, rename:
 {instruction: question}}`. A row that does not fit raises a DataError that says field, found and expected; nothing is
 guessed or invented. Where YAML cannot say it, a `.py` of the same stem turns a row into rows that it can (`expand`).
+A layout becomes functions when its first row is read, so a row costs a lookup for each field.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ import importlib
 import json
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, cached_property
 from pathlib import Path
 from typing import Any
 
@@ -19,10 +20,11 @@ from pydantic import ValidationError
 
 from cairn.config.explain import explain
 from cairn.config.yaml import parse_yaml
-from cairn.data.layout import Layout, kind_name, misfit
-from cairn.data.messages import find, messages_of, parse_tools
-from cairn.data.paths import MISSING
-from cairn.data.preferences import comparisons, judgement
+from cairn.data.fit import fitting, misfit, needed_keys
+from cairn.data.layout import Layout, kind_name
+from cairn.data.messages import parse_tools, reader
+from cairn.data.paths import MISSING, FieldError, getter, value_at
+from cairn.data.preferences import comparing, judging
 from cairn.data.rename import changed
 from cairn.errors import DataError, RecipeError, UserError, did_you_mean
 from cairn.records import KINDS, NO_SUBSET, Conversation, Document, Record, Source
@@ -30,6 +32,7 @@ from cairn.records import KINDS, NO_SUBSET, Conversation, Document, Record, Sour
 FOLDER = Path(__file__).with_name("formats")
 LIKE = "like"
 Expand = Callable[[dict[str, Any]], Iterable[dict[str, Any]]]
+ReadRow = Callable[[Any, Source], list[Record]]
 
 
 @dataclass(frozen=True)
@@ -52,59 +55,110 @@ class Format:
         """The record that its rows become."""
         return KINDS[self.layout.record]
 
+    @cached_property
+    def _fits(self) -> Callable[[Mapping[str, Any]], bool]:
+        return fitting(self.layout)
+
+    @cached_property
+    def _read(self) -> ReadRow:
+        return reading(self.layout)
+
+    @cached_property
+    def needed_keys(self) -> frozenset[str]:
+        """Keys without which no row fits."""
+        return needed_keys(self.layout)
+
     def fits(self, row: Any) -> bool:
         """Whether a row has what the format requires and nothing that it excludes."""
-        return isinstance(row, dict) and misfit(self.layout, row) is None
+        return isinstance(row, dict) and self._fits(row)
 
     def records(self, row: Any, source: Source) -> list[Record]:
         """The records of a row, at least one; a DataError says which field was found to be what."""
         if not isinstance(row, dict):
             raise DataError(f"a row is an object, found a {kind_name(row)}", where=str(source))
-        problem = misfit(self.layout, row["rows"][0] if self.layout.group_by else row)
-        if problem is not None:
+        head = row["rows"][0] if self.layout.group_by else row
+        if not self._fits(head):
+            problem = str(misfit(self.layout, head))
             raise DataError(problem, where=str(source), next_step=f"{self.name} is {self.layout.about}")
-        rows = [row] if self.expand is None else self.expand(row)
-        plain = [each for one in rows for each in self._spread(one, source)]
-        records = [record for each in plain for record in self._records(each, source)]
+        try:
+            if self.expand is None and self.layout.rows is None:
+                return self._read(row, source)
+            records = [record for each in self._plain(row, source) for record in self._read(each, source)]
+        except FieldError as error:
+            raise DataError(str(error), where=str(source)) from None
         if not records:
             raise DataError("nothing in the row can be used", where=str(source), next_step=self.layout.about)
         return records
 
-    def _spread(self, row: dict[str, Any], source: Source) -> list[dict[str, Any]]:
-        """The row itself, or one for each element of the list at `rows`."""
+    def _plain(self, row: dict[str, Any], source: Source) -> list[dict[str, Any]]:
+        """Rows as the layout describes them: what `expand` makes of the row, one for each element of a list at `rows`."""
+        rows = [row] if self.expand is None else self._expanded(self.expand, row, source)
         path = self.layout.rows
-        if path is None:
-            return [row]
-        elements = find(row, path, source)
-        if not isinstance(elements, list) or not all(isinstance(element, dict) for element in elements):
-            found = kind_name(elements)
-            raise DataError(f"field '{path}': expected a list of objects, found a {found}", where=str(source))
-        return [row | element for element in elements]
+        return rows if path is None else [each | element for each in rows for element in _elements(each, path)]
 
-    def _records(self, row: dict[str, Any], source: Source) -> list[Record]:
-        layout = self.layout
-        labels = {
-            "subset": self._label(row, layout.subset, source) or NO_SUBSET,
-            "id": self._label(row, layout.id, source),
-        }
-        if layout.record == "document":
-            return [Document(source, find(row, str(layout.text), source), **labels)]
-        tools = parse_tools(find(row, layout.tools, source), source) if layout.tools else ()
-        if layout.record == "comparison":
-            return [*comparisons(layout, row, source, labels, tools)]
-        messages = tuple(messages_of(layout.messages, row, source))
-        if layout.good is not None:
-            return [judgement(layout.good, messages, row, source, labels, tools)]
-        answer = self._label(row, layout.answer, source) or None
-        return [Conversation(source, messages, tools, answer, **labels)]
+    def _expanded(self, expand: Expand, row: dict[str, Any], source: Source) -> list[dict[str, Any]]:
+        try:
+            return list(expand(row))
+        except (LookupError, TypeError, AttributeError, ValueError, RecursionError) as error:
+            raise DataError(
+                f"the row is not laid out as {self.name} is ({type(error).__name__}: {error})",
+                where=str(source),
+                next_step=self.layout.about,
+            ) from None
 
-    def _label(self, row: Mapping[str, Any], path: str | None, source: Source) -> str:
-        found = find(row, path, source) if path else MISSING
+
+def _elements(row: dict[str, Any], path: str) -> list[dict[str, Any]]:
+    elements = value_at(row, path)
+    if not isinstance(elements, list) or not all(isinstance(element, dict) for element in elements):
+        raise FieldError(path, f"expected a list of objects, found a {kind_name(elements)}")
+    return elements
+
+
+def reading(layout: Layout) -> ReadRow:
+    """What makes a record, or several, of a row that fits. Raises FieldError and DataError."""
+    subset_of, id_of = _label(layout.subset), _label(layout.id)
+    if layout.record == "document":
+        text_of = getter(str(layout.text))
+
+        def document(row: Any, source: Source) -> list[Record]:
+            subset, id = subset_of(row) or NO_SUBSET, id_of(row)
+            return [Document(source, text_of(row), subset, id)]
+
+        return document
+    tools_at = getter(layout.tools) if layout.tools else lambda _: None
+    if layout.record == "conversation":
+        messages_of, answer_of = reader(layout.messages), _label(layout.answer)
+
+        def conversation(row: Any, source: Source) -> list[Record]:
+            subset, id = subset_of(row) or NO_SUBSET, id_of(row)
+            tools, messages = parse_tools(tools_at(row)), messages_of(row)
+            return [Conversation(source, messages, tools, answer_of(row) or None, subset, id)]
+
+        return conversation
+    judged = judging(layout.good, layout.messages) if layout.good else comparing(layout)
+
+    def preference(row: Any, source: Source) -> list[Record]:
+        subset, id = subset_of(row) or NO_SUBSET, id_of(row)
+        return judged(row, source, parse_tools(tools_at(row)), subset, id)
+
+    return preference
+
+
+def _label(path: str | None) -> Callable[[Any], str]:
+    """A text or a number as text; "" where nothing is there."""
+    if path is None:
+        return lambda _: ""
+    find = getter(path)
+
+    def read(row: Any) -> str:
+        found = find(row)
         if found is MISSING or found is None:
             return ""
         if isinstance(found, (str, int, float)):
             return str(found)
-        raise DataError(f"field '{path}': expected a string, found {kind_name(found)}", where=str(source))
+        raise FieldError(path, f"expected a string, found {kind_name(found)}")
+
+    return read
 
 
 @cache

@@ -7,14 +7,14 @@ requires the most is its format. Everything not said keeps its default; a YAML h
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
-from functools import cache, cached_property
+from collections.abc import Iterator, Sequence
+from functools import cached_property
 from typing import Any, Literal, Self
 
 from pydantic import Field, model_validator
 
 from cairn.config.section import Section
-from cairn.data.paths import MISSING, first_keys, value_at
+from cairn.data.paths import MISSING, first_keys, getter
 
 Role = Literal["system", "user", "assistant", "tool"]
 Kind = Literal["string", "list", "number", "boolean", "object", "scalar", "strings", "objects"]
@@ -165,6 +165,11 @@ class Layout(Section):
         }
         if not needed[self.record]:
             raise ValueError(f"a {self.record} needs {NEEDS[self.record]}")
+        turns = [*_turns(self)]
+        if any((turn.role is None) == (turn.role_at is None) for turn in turns):
+            raise ValueError("a turn has role or role_at")
+        for path in (*self.requires, *_read(self), *(path for turn in turns for path in turn.paths())):
+            getter(path)
         return self
 
     @cached_property
@@ -196,41 +201,19 @@ def _read(layout: Layout) -> Iterator[str]:
         yield layout.good.at
 
 
+def _turns(layout: Layout) -> Iterator[Turn]:
+    """Every turn of a layout, those inside lists too."""
+    parts = (*layout.messages, *layout.prompt, *layout.chosen, *layout.rejected)
+    for part in (*parts, *(part for option in layout.answers for part in option.messages)):
+        yield from (part.turns if isinstance(part, Each) else [part] if isinstance(part, Turn) else [])
+
+
 def _read_by(parts: Sequence[Part]) -> Iterator[str]:
     for part in parts:
         if isinstance(part, Turn):
             yield from part.paths()
         else:
             yield part.each if isinstance(part, Each) else part.split
-
-
-def misfit(layout: Layout, row: Mapping[str, Any]) -> str | None:
-    """Why a row is not of this format, or None: the first requirement that it does not meet."""
-    for path, wanted in layout.requires.items():
-        test = as_check(wanted)
-        try:
-            problem = test.misfit(value_at(row, path))
-        except ValueError as error:
-            problem = str(error)
-        if problem is not None:
-            return f"field '{path}': {problem}"
-    for key in layout.excludes:
-        if row.get(key) is not None:
-            return f"field '{key}' makes it another format"
-    for key in row if layout.closed else ():
-        if row[key] is not None and key not in layout.known_keys:
-            return f"field '{key}' is unknown to this format"
-    return None
-
-
-def as_check(wanted: Kind | Check) -> Check:
-    """A requirement in its long form."""
-    return wanted if isinstance(wanted, Check) else _of_kind(wanted)
-
-
-@cache
-def _of_kind(kind: Kind) -> Check:
-    return Check(kind=kind, values=(), matches=None, nullable=False)
 
 
 def is_kind(value: Any, kind: Kind) -> bool:

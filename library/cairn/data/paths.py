@@ -2,7 +2,8 @@
 
 Keys are dotted; a number is an index into a list (−1 the last), `*` every element of a list or mapping, `.` the row itself.
 Behind ` | ` stand steps that work on what was found: a small fixed set, so a YAML stays data and runs no code. Several
-paths stand with ` || ` between them (`label || kto_tag`): the first that leads to something.
+paths stand with ` || ` between them (`label || kto_tag`): the first that leads to something. A path is read once and
+becomes a function (`getter`), so a row costs a lookup for each key.
 """
 
 from __future__ import annotations
@@ -14,32 +15,112 @@ from functools import cache
 from typing import Any
 
 MISSING = object()
-Steps = tuple[tuple[str, str], ...]
+Apply = Callable[[Any, str], Any]
+Step = tuple[Apply, str]
 ITSELF, EVERY, PIPE, OR = ".", "*", " | ", " || "
+
+Getter = Callable[[Any], Any]
+"""row → what stands at a place, or MISSING. Raises FieldError where a step fails."""
 
 
 class StepError(ValueError):
     """A step that cannot work on what was found; the text says what was expected."""
 
 
+class FieldError(ValueError):
+    """What stands at `field`, a path, is not what is needed there."""
+
+    def __init__(self, field: str, problem: str) -> None:
+        super().__init__(f"field '{field}': {problem}")
+        self.field, self.problem = field, problem
+
+    def within(self, prefix: str) -> FieldError:
+        """The same, where the path begins at an element that stands at `prefix`."""
+        return FieldError(prefix + self.field, self.problem)
+
+
 def value_at(row: Any, path: str) -> Any:
-    """The value at `path`, or MISSING; of several paths the first value that is not null. Raises StepError."""
-    found = MISSING
-    for keys, steps in _parsed(path):
-        other = _reached(row, keys, steps)
-        found = found if other is MISSING else other
-        if found is not MISSING and found is not None:
-            break
-    return found
+    """The value at `path`, or MISSING; of several paths the first value that is not null. Raises FieldError."""
+    return getter(path)(row)
 
 
-def _reached(row: Any, keys: Sequence[str], steps: Steps) -> Any:
-    found = _walk(row, keys)
-    for step, argument in steps:
-        if found is MISSING or found is None:
-            return found
-        found = STEPS[step](found, argument)
-    return found
+@cache
+def getter(path: str) -> Getter:
+    """What finds the value at `path` in a row. ValueError for a step that there is none of."""
+    parsed = _parsed(path)
+    several = tuple(_stepping(_reaching(keys), steps) for keys, steps in parsed)
+    find = several[0] if len(several) == 1 else _first_of(several)
+    return _naming(path, find) if any(steps for _, steps in parsed) else find
+
+
+def _naming(path: str, find: Getter) -> Getter:
+    def named(row: Any) -> Any:
+        try:
+            return find(row)
+        except StepError as error:
+            raise FieldError(path, str(error)) from None
+
+    return named
+
+
+def _first_of(several: Sequence[Getter]) -> Getter:
+    def first(row: Any) -> Any:
+        found = MISSING
+        for find in several:
+            other = find(row)
+            found = found if other is MISSING else other
+            if found is not MISSING and found is not None:
+                break
+        return found
+
+    return first
+
+
+def _stepping(reach: Getter, steps: Sequence[Step]) -> Getter:
+    if not steps:
+        return reach
+
+    def step_on(row: Any) -> Any:
+        found = reach(row)
+        for step, argument in steps:
+            if found is MISSING or found is None:
+                return found
+            found = step(found, argument)
+        return found
+
+    return step_on
+
+
+@cache
+def _reaching(keys: tuple[str, ...]) -> Getter:
+    """What goes down the keys, each in what the one before it leads to."""
+    if not keys:
+        return lambda value: value
+    key, below = keys[0], _reaching(keys[1:]) if keys[1:] else None
+    if key == EVERY:
+        return _every(below)
+    index = int(key) if key.removeprefix("-").isdecimal() else None
+
+    def reach(value: Any) -> Any:
+        if isinstance(value, dict):
+            found = value.get(key, MISSING)
+        elif index is not None and isinstance(value, list) and -len(value) <= index < len(value):
+            found = value[index]
+        else:
+            return MISSING
+        return found if below is None else below(found)
+
+    return reach
+
+
+def _every(below: Getter | None) -> Getter:
+    def reach(value: Any) -> Any:
+        if not isinstance(value, list | dict):
+            return MISSING
+        elements = value.values() if isinstance(value, dict) else value
+        return [found for element in elements if (found := below(element) if below else element) is not MISSING]
+
+    return reach
 
 
 def first_keys(path: str) -> Iterator[str]:
@@ -59,34 +140,19 @@ def _renamed(path: str, names: Mapping[str, str]) -> str:
 
 
 @cache
-def _parsed(path: str) -> tuple[tuple[tuple[str, ...], Steps], ...]:
+def _parsed(path: str) -> tuple[tuple[tuple[str, ...], tuple[Step, ...]], ...]:
     """Keys and steps of each of the paths."""
     return tuple(_parsed_one(one) for one in path.split(OR))
 
 
-def _parsed_one(path: str) -> tuple[tuple[str, ...], Steps]:
+def _parsed_one(path: str) -> tuple[tuple[str, ...], tuple[Step, ...]]:
     where, *steps = path.split(PIPE)
     named = [step.partition(":")[::2] for step in steps]
     for name, _ in named:
         if name not in STEPS:
             raise ValueError(f"'{path}': there is no step '{name}'; there are {', '.join(STEPS)}")
-    return () if where == ITSELF else tuple(where.split(".")), tuple(named)
-
-
-def _walk(value: Any, keys: Sequence[str]) -> Any:
-    for at, key in enumerate(keys):
-        if key == EVERY:
-            if not isinstance(value, list | dict):
-                return MISSING
-            elements = value.values() if isinstance(value, dict) else value
-            return [found for element in elements if (found := _walk(element, keys[at + 1 :])) is not MISSING]
-        if isinstance(value, dict) and key in value:
-            value = value[key]
-        elif isinstance(value, list) and key.removeprefix("-").isdecimal() and -len(value) <= int(key) < len(value):
-            value = value[int(key)]
-        else:
-            return MISSING
-    return value
+    keys = () if where == ITSELF else tuple(where.split("."))
+    return keys, tuple((STEPS[name], argument) for name, argument in named)
 
 
 def _text(step: str, found: Any) -> str:
@@ -146,7 +212,7 @@ def _joined(found: Any, _: str) -> str:
 
 def _at(found: Any, path: str) -> Any:
     """Further down in what an earlier step found."""
-    return _walk(found, path.split("."))
+    return _reaching(tuple(path.split(".")))(found)
 
 
 def _negative(found: Any, _: str) -> Any:
@@ -157,7 +223,7 @@ def _negative(found: Any, _: str) -> Any:
         raise StepError(f"negative works on a number, found {type(found).__name__}") from None
 
 
-STEPS: dict[str, Callable[[Any, str], Any]] = {
+STEPS: dict[str, Apply] = {
     "json": _json,
     "literal": _literal,
     "at": _at,

@@ -8,60 +8,68 @@ long rankings do not dominate. Answers that tie are no pair, and a row of nothin
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from itertools import combinations
 from typing import Any
 
 from cairn.data.drops import EmptyAnswer, NoPreference, NotJudged
-from cairn.data.layout import Layout, Option, Scalar, Verdict, kind_name
-from cairn.data.messages import find, find_kind, messages_of, plain_text
-from cairn.data.paths import MISSING
+from cairn.data.layout import Layout, Option, Part, Scalar, Verdict, kind_name
+from cairn.data.messages import Messages, plain_text, reader
+from cairn.data.paths import MISSING, FieldError, Getter, getter, value_at
 from cairn.errors import DataError
-from cairn.records import Comparison, Judgement, Message, Source
+from cairn.records import Comparison, Judgement, Message, Record, Source
 
-Messages = tuple[Message, ...]
 Tools = tuple[dict[str, Any], ...]
+Pair = tuple[Messages, Messages]
+ReadPairs = Callable[[Any, Source], list[Pair]]
+Answers = list[tuple[Messages, Any]]
+"""Answers with their scores: more is better, None where it is null, MISSING where there is none."""
+
 YES, NO = ("true", "yes", "1"), ("false", "no", "0")
 NO_NUMBER = ("", "N/A", "nan", "NaN")
 """How tables write a score that is not there."""
 
 
-def comparisons(
-    layout: Layout, row: Any, source: Source, labels: Mapping[str, str], tools: Tools
-) -> Iterator[Comparison]:
-    """The pairs of a row. LeftOut where no answer is the better one, DataError where a pair cannot be read."""
-    for path, values in layout.ties.items():
-        found = find(row, path, source)
-        if any(same(found, value) for value in values):
-            raise NoPreference(f"field '{path}': {found!r} is a tie", where=str(source))
-    prompt = tuple(messages_of(layout.prompt, row, source))
-    if layout.answers:
-        pairs = _ranked(layout.answers, row, source)
+def comparing(layout: Layout) -> Callable[[Any, Source, Tools, str, str], list[Record]]:
+    """What reads the pairs of a row, with its tools, subset and id. LeftOut where no answer is the better one, FieldError
+    or DataError where a pair cannot be read.
+    """
+    ties = [(path, getter(path), values) for path, values in layout.ties.items()]
+    prompt_of, margin_of = reader(layout.prompt), _number(layout.margin) if layout.margin else lambda _: None
+    pairs_of = _ranked(layout.answers) if layout.answers else _named(reader(layout.chosen), reader(layout.rejected))
+
+    def read(row: Any, source: Source, tools: Tools, subset: str, id: str) -> list[Record]:
+        for path, find, values in ties:
+            found = find(row)
+            if any(same(found, value) for value in values):
+                raise NoPreference(f"field '{path}': {found!r} is a tie", where=str(source))
+        prompt = prompt_of(row)
+        pairs = pairs_of(row, source)
         weight, group = 1 / len(pairs), str(source) if len(pairs) > 1 else ""
-    else:
-        chosen, rejected = (tuple(messages_of(parts, row, source)) for parts in (layout.chosen, layout.rejected))
-        if chosen == rejected:
-            raise NoPreference("both answers are the same", where=str(source))
-        pairs, weight, group = [(chosen, rejected)], 1.0, ""
-    margin = _number(row, layout.margin, source) if layout.margin else None
-    margin = margin if isinstance(margin, float) else 0.0
-    for chosen, rejected in pairs:
-        asked, better, worse = _parted(prompt, chosen, rejected, source)
-        yield Comparison(source, asked, better, worse, margin, weight, group, labels["subset"], labels["id"], tools)
+        margin = margin_of(row)
+        margin = margin if isinstance(margin, float) else 0.0
+        whole = [_parted(prompt, *pair, source) for pair in pairs]
+        return [Comparison(source, *parts, margin, weight, group, subset, id, tools) for parts in whole]
+
+    return read
 
 
-def judgement(
-    verdict: Verdict, messages: Messages, row: Any, source: Source, labels: Mapping[str, str], tools: Tools
-) -> Judgement:
-    """The last message, which must be the assistant's, and whether it is good."""
-    if not messages or messages[-1].role != "assistant":
-        raise DataError("a judged conversation ends with the assistant's answer", where=str(source))
-    good = _good(verdict, row, source)
-    prompt, answer = messages[:-1], messages[-1:]
-    _check_prompt(prompt, source)
-    if not _says_something(answer):
-        raise EmptyAnswer("the judged answer is empty", where=str(source))
-    return Judgement(source, prompt, answer, good, labels["subset"], labels["id"], tools)
+def judging(verdict: Verdict, parts: Sequence[Part]) -> Callable[[Any, Source, Tools, str, str], list[Record]]:
+    """What reads a row's last message, which must be the assistant's, and whether it is good."""
+    messages_of, good_of = reader(parts), _good(verdict)
+
+    def read(row: Any, source: Source, tools: Tools, subset: str, id: str) -> list[Record]:
+        messages = messages_of(row)
+        if not messages or messages[-1].role != "assistant":
+            raise DataError("a judged conversation ends with the assistant's answer", where=str(source))
+        good = good_of(row, source)
+        prompt, answer = messages[:-1], messages[-1:]
+        _check_prompt(prompt, source)
+        if not _says_something(answer):
+            raise EmptyAnswer("the judged answer is empty", where=str(source))
+        return [Judgement(source, prompt, answer, good, subset, id, tools)]
+
+    return read
 
 
 def same(found: Any, value: Scalar) -> bool:
@@ -108,93 +116,151 @@ def _says_something(answer: Messages) -> bool:
     return bool(own) and all(message.content.strip() or "tool_calls" in message.fields for message in own)
 
 
-def _ranked(options: Sequence[Option], row: Any, source: Source) -> list[tuple[Messages, Messages]]:
+def _named(chosen_of: Callable[[Any], Messages], rejected_of: Callable[[Any], Messages]) -> ReadPairs:
+    """The one pair of a row that says which answer is the better one."""
+
+    def read(row: Any, source: Source) -> list[Pair]:
+        chosen, rejected = chosen_of(row), rejected_of(row)
+        if chosen == rejected:
+            raise NoPreference("both answers are the same", where=str(source))
+        return [(chosen, rejected)]
+
+    return read
+
+
+def _ranked(options: Sequence[Option]) -> ReadPairs:
     """(better, worse) for every two answers that differ, in their score and in what they say."""
-    scores = [found for option in options for found in _scored(option, row, source)]
-    if len(scores) > 1 and all(score is MISSING for _, score in scores):
-        places = ", ".join(f"'{option.score or option.rank}'" for option in options)
-        raise DataError(f"none of the {len(scores)} answers has a number at {places}", where=str(source))
-    if all(option.wins for option in options) and not any(score for _, score in scores):
-        raise _undecided(options[0].wins, row, source)
-    answers = [(answer, score) for answer, score in scores if score is not MISSING and score is not None]
-    if scores and not answers:
-        raise NotJudged(f"none of the {len(scores)} answers has a score", where=str(source))
-    pairs = [
-        (a, b) if of_a > of_b else (b, a)
-        for (a, of_a), (b, of_b) in combinations(answers, 2)
-        if of_a != of_b and a != b
-    ]
-    if not pairs:
-        raise NoPreference(f"of {len(scores)} answers, {len(answers)} with a score, none is better", where=str(source))
-    return pairs
+    reads = [_scored(option) for option in options]
+    undecided = _undecided(options[0].wins) if all(option.wins for option in options) else None
+
+    def read(row: Any, source: Source) -> list[Pair]:
+        scores = [found for each in reads for found in each(row)]
+        if len(scores) > 1 and all(score is MISSING for _, score in scores):
+            places = ", ".join(f"'{option.score or option.rank}'" for option in options)
+            raise DataError(f"none of the {len(scores)} answers has a number at {places}", where=str(source))
+        if undecided is not None and not any(score for _, score in scores):
+            raise undecided(row, source)
+        answers = [(answer, score) for answer, score in scores if score is not MISSING and score is not None]
+        if scores and not answers:
+            raise NotJudged(f"none of the {len(scores)} answers has a score", where=str(source))
+        pairs = [
+            (a, b) if of_a > of_b else (b, a)
+            for (a, of_a), (b, of_b) in combinations(answers, 2)
+            if of_a != of_b and a != b
+        ]
+        if not pairs:
+            told = f"of {len(scores)} answers, {len(answers)} with a score, none is better"
+            raise NoPreference(told, where=str(source))
+        return pairs
+
+    return read
 
 
-def _undecided(wins: Mapping[str, Scalar], row: Any, source: Source) -> DataError:
-    found = {path: find(row, path, source) for path in wins}
-    shown = ", ".join(
-        f"'{path}': {kind_name(v) if v is MISSING or v is None else repr(v)}" for path, v in found.items()
-    )
-    if all(value is None for value in found.values()):
-        return NotJudged(f"field {shown}", where=str(source))
-    return DataError(f"field {shown} says neither which answer is better nor that they tie", where=str(source))
+def _undecided(wins: Mapping[str, Scalar]) -> Callable[[Any, Source], DataError]:
+    """The error for a row in which no answer wins."""
+
+    def error(row: Any, source: Source) -> DataError:
+        found = {path: value_at(row, path) for path in wins}
+        shown = ", ".join(
+            f"'{path}': {kind_name(v) if v is MISSING or v is None else repr(v)}" for path, v in found.items()
+        )
+        if all(value is None for value in found.values()):
+            return NotJudged(f"field {shown}", where=str(source))
+        return DataError(f"field {shown} says neither which answer is better nor that they tie", where=str(source))
+
+    return error
 
 
-def _scored(option: Option, row: Any, source: Source) -> Iterator[tuple[Messages, Any]]:
-    """(answer, score) of the option's answers, more is better; None for a score that is null."""
-    elements = find_kind(row, option.each, list, source) if option.each else [row]
-    for index, element in enumerate(elements):
-        prefix = f"{option.each}.{index}." if option.each else ""
-        score = _score(option, element, row, source)
-        yield () if score is None else _answer(option, element, prefix, source), score
+def _scored(option: Option) -> Callable[[Any], Answers]:
+    """The option's answers with their scores; an answer whose score is null is not read."""
+    answer_of, score_of, path = _answer(option), _score(option), option.each
+    if path is None:
+        return lambda row: [(() if (score := score_of(row, row)) is None else answer_of(row), score)]
+    find = getter(path)
+
+    def read(row: Any) -> Answers:
+        elements = find(row)
+        if not isinstance(elements, list):
+            raise FieldError(path, f"expected a list, found {kind_name(elements)}")
+        found = []
+        for index, element in enumerate(elements):
+            score = score_of(element, row)
+            try:
+                found.append((() if score is None else answer_of(element), score))
+            except FieldError as error:
+                raise error if option.messages else error.within(f"{path}.{index}.") from None
+        return found
+
+    return read
 
 
-def _answer(option: Option, element: Any, prefix: str, source: Source) -> Messages:
+def _answer(option: Option) -> Callable[[Any], Messages]:
     if option.messages:
-        return tuple(messages_of(option.messages, element, source))
-    texts = [
-        plain_text(find(element, path, source, prefix=prefix), field=prefix + path, required=True, source=source)
-        for path in option.content
-    ]
-    return (Message("assistant", "\n".join(filter(None, texts))),)
+        return reader(option.messages)
+    places = [(path, getter(path)) for path in option.content]
+
+    def read(element: Any) -> Messages:
+        texts = [plain_text(find(element), path, required=True) for path, find in places]
+        return (Message("assistant", "\n".join(filter(None, texts))),)
+
+    return read
 
 
-def _score(option: Option, element: Any, row: Any, source: Source) -> Any:
+def _score(option: Option) -> Callable[[Any, Any], Any]:
+    """(element, row) → how good the element's answer is."""
     if option.wins:
-        return float(all(same(find(row, path, source), value) for path, value in option.wins.items()))
+        wins = [(getter(path), value) for path, value in option.wins.items()]
+        return lambda _, row: float(all(same(find(row), value) for find, value in wins))
     if option.score is not None:
-        return _number(element, option.score, source)
-    rank = _number(element, str(option.rank), source)
-    return rank if rank is MISSING or rank is None else -rank
+        number = _number(option.score)
+        return lambda element, _: number(element)
+    rank = _number(str(option.rank))
+
+    def read(element: Any, _: Any) -> Any:
+        found = rank(element)
+        return found if found is MISSING or found is None else -found
+
+    return read
 
 
-def _number(element: Any, path: str, source: Source) -> Any:
+def _number(path: str) -> Getter:
     """A number, None where it is null or written as missing, MISSING where nothing is there."""
-    found = find(element, path, source)
-    if found is MISSING or found is None or (isinstance(found, str) and found.strip() in NO_NUMBER):
-        return None if isinstance(found, str) else found
-    try:
-        number = float(found)
-    except (TypeError, ValueError):
-        raise DataError(f"field '{path}': expected a number, found {found!r:.60}", where=str(source)) from None
-    return None if math.isnan(number) else number
+    find = getter(path)
+
+    def read(element: Any) -> Any:
+        found = find(element)
+        if found is MISSING or found is None or (isinstance(found, str) and found.strip() in NO_NUMBER):
+            return None if isinstance(found, str) else found
+        try:
+            number = float(found)
+        except (TypeError, ValueError):
+            raise FieldError(path, f"expected a number, found {found!r:.60}") from None
+        return None if math.isnan(number) else number
+
+    return read
 
 
-def _good(verdict: Verdict, row: Any, source: Source) -> bool:
-    found = find(row, verdict.at, source)
-    if found is None or (found is not MISSING and found == ""):
-        raise NotJudged(f"field '{verdict.at}': {kind_name(found)}", where=str(source))
-    if verdict.least is not None:
-        number = _number(row, verdict.at, source)
-        if isinstance(number, float):
-            return number >= verdict.least
-    elif verdict.values:
-        if str(found) in verdict.values:
-            return verdict.values[str(found)]
-    elif str(found).lower() in YES + NO:
-        return str(found).lower() in YES
-    expected = " or ".join(verdict.values) or ("a number" if verdict.least is not None else "true or false")
-    shown = kind_name(found) if found is MISSING else repr(found)[:60]
-    raise DataError(f"field '{verdict.at}': expected {expected}, found {shown}", where=str(source))
+def _good(verdict: Verdict) -> Callable[[Any, Source], bool]:
+    find, number_of = getter(verdict.at), _number(verdict.at)
+
+    def read(row: Any, source: Source) -> bool:
+        found = find(row)
+        if found is None or (found is not MISSING and found == ""):
+            raise NotJudged(f"field '{verdict.at}': {kind_name(found)}", where=str(source))
+        if verdict.least is not None:
+            number = number_of(row)
+            if isinstance(number, float):
+                return number >= verdict.least
+        elif verdict.values:
+            if str(found) in verdict.values:
+                return verdict.values[str(found)]
+        elif str(found).lower() in YES + NO:
+            return str(found).lower() in YES
+        expected = " or ".join(verdict.values) or ("a number" if verdict.least is not None else "true or false")
+        shown = kind_name(found) if found is MISSING else repr(found)[:60]
+        raise FieldError(verdict.at, f"expected {expected}, found {shown}")
+
+    return read
 
 
 def _common(one: Messages, other: Messages) -> int:

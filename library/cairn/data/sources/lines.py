@@ -6,7 +6,8 @@ Memory is bounded by the longest line.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+
+import msgspec
 
 from cairn.data.sources.location import Location
 from cairn.errors import DataError
@@ -15,8 +16,7 @@ MAX_LINE_BYTES = 1 << 30
 """A longer line is taken for a file without line ends; the Pile's longest documents are some tens of MB."""
 
 
-@dataclass(frozen=True)
-class Line:
+class Line(msgspec.Struct, frozen=True):
     """`number` from 1; `offset` is the byte of its first character in the uncompressed text."""
 
     file: str
@@ -32,11 +32,12 @@ def cut_lines(location: Location, pieces: Iterator[bytes]) -> Iterator[Line]:
     open_bytes = 0
     for piece in pieces:
         *whole, rest = piece.split(b"\n")
-        for end in whole:
-            data = b"".join((*open_parts, end))
+        if whole and open_parts:
+            whole[0] = b"".join((*open_parts, whole[0]))
+            open_parts, open_bytes = [], 0
+        for data in whole:
             yield Line(file, number, offset, data)
             number, offset = number + 1, offset + len(data) + 1
-            open_parts, open_bytes = [], 0
         if rest:
             open_parts.append(rest)
             open_bytes += len(rest)
