@@ -7,18 +7,26 @@ stems that begin with an underscore are not choices.
 
 Out-of-tree plugins come by the entry-point group `cairn.plugins`: an entry point named
 `optimizers.sophia = my_package.sophia` adds the name `sophia` to the package `cairn.optimizers`.
+
+A recipe may also name a file of the user's own, `./sophia.py`. Its text travels with the recipe, so that the file need
+be on no other machine, and counts in the recipe's fingerprint.
 """
 
 from __future__ import annotations
 
 import functools
+import hashlib
 import importlib
 import importlib.metadata
 import importlib.util
 import inspect
+import linecache
 import pkgutil
+import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from pathlib import Path
+from types import ModuleType
 from typing import Any, ClassVar
 
 from cairn.config.section import Section
@@ -49,12 +57,24 @@ class Plugins:
         """All names on offer, sorted; imports no plugin."""
         return sorted(self._modules())
 
-    def load(self, name: str) -> type[Any]:
-        """The plugin class called `name`; an unknown name is a UserError with the nearest match."""
+    def load(self, name: str, source: str | None = None) -> type[Any]:
+        """The plugin class called `name`, or the one in the user's file `name` whose text is `source`.
+
+        An unknown name is a UserError with the nearest match, and so is a file that does not hold one plugin.
+        """
+        if source is not None:
+            try:
+                return self._single_subclass(own_module(name, source), Path(name).stem)
+            except TypeError as error:
+                raise UserError(str(error), where=name, next_step=f"derive one class from {self.base}") from None
         modules = self._modules()
         if name not in modules:
             raise UserError(f"there is no '{name}' in {self.package}", next_step=did_you_mean(name, modules))
         return self._single_subclass(importlib.import_module(modules[name]), name)
+
+    def make(self, choice: Any) -> Any:
+        """The plugin that a recipe chose (`cairn.config.recipe.Choice`), with its Config."""
+        return self.load(choice.name, choice.source)(choice.config)
 
     def _modules(self) -> dict[str, str]:
         return {**dict(self._in_tree()), **dict(self._out_of_tree())}
@@ -85,6 +105,28 @@ class Plugins:
         plugin: Any = found[0]
         plugin.name = name
         return plugin
+
+
+def is_own_file(name: Any) -> bool:
+    """Whether a recipe means a file of the user's own rather than a choice by name."""
+    return str(name).endswith(".py")
+
+
+@functools.cache
+def own_module(path: str, source: str) -> ModuleType:
+    """The user's file as a module, executed once a process; UserError where that fails."""
+    module = ModuleType(f"{Path(path).stem}_{hashlib.sha256(source.encode()).hexdigest()[:12]}")
+    module.__file__ = path
+    linecache.cache[path] = (len(source), None, source.splitlines(keepends=True), path)  # for its tracebacks
+    sys.modules[module.__name__] = module
+    try:
+        exec(compile(source, path, "exec"), module.__dict__)
+    except Exception as error:
+        del sys.modules[module.__name__]
+        raise UserError(
+            f"the file cannot be run ({type(error).__name__}: {error})", where=path, next_step="mend it there"
+        ) from error
+    return module
 
 
 @functools.cache

@@ -96,7 +96,7 @@ def test_all_problems_come_at_once() -> None:
     [
         ({"global_batch": 3, "workers": 2}, "training.global_batch"),
         ({"offload_optimizer": True}, "training.offload_optimizer"),
-        ({"trackers": ["jsnl"]}, "training.trackers"),
+        ({"trackers": ["jsnl"]}, "training.trackers.0.name"),
         ({"workers": 0}, "training.workers"),
         ({"steps": "3"}, "training.steps"),
     ],

@@ -7,7 +7,6 @@ from importlib import resources
 from typing import Any
 
 from cairn.errors import Problem, did_you_mean
-from cairn.plugins import TRACKERS
 
 
 def cross_checks(parts: Mapping[str, Any]) -> Iterator[Problem]:
@@ -36,11 +35,34 @@ def offload_needs_zero(training: Any) -> Iterator[Problem]:
         yield Problem("training.offload_optimizer", True, "needs ZeRO", "set training.zero_stage to 1, 2 or 3")
 
 
-def trackers_exist(training: Any) -> Iterator[Problem]:
-    """Every tracker is a plugin."""
-    for name in training.trackers:
-        if name not in TRACKERS.names():
-            yield Problem("training.trackers", name, "there is no such tracker", did_you_mean(name, TRACKERS.names()))
+def stream_has_an_end(data: Any, training: Any) -> Iterator[Problem]:
+    """Nobody knows how many rows a stream has, or, with weights, where its datasets end."""
+    if not data.streaming:
+        return
+    if training.steps is None:
+        yield Problem(
+            "training.steps", None, "nobody knows yet how many rows a stream has", "set how many steps to train"
+        )
+    given = [entry.weight for entry in data.train if not isinstance(entry, str)]
+    weighted = sum(weight is not None for weight in given)
+    if 0 < weighted < len(data.train):
+        advice = "give each of data.train a weight, or none"
+        yield Problem(
+            "data.train", f"{weighted} of {len(data.train)} with a weight", "a stream needs all or none", advice
+        )
+    if weighted and data.arrangement == "concatenated":
+        advice = "use interleaved, or leave the weights out"
+        yield Problem(
+            "data.arrangement", data.arrangement, "weighted datasets come round and round in a stream", advice
+        )
+
+
+def hold_out_is_a_share_or_a_number(data: Any) -> Iterator[Problem]:
+    """A number of records is whole."""
+    if data.hold_out >= 1 and data.hold_out != int(data.hold_out):
+        yield Problem(
+            "data.hold_out", data.hold_out, "neither a share below 1 nor a whole number of records", "use 0.01 or 500"
+        )
 
 
 def format_exists(data: Any) -> Iterator[Problem]:
@@ -48,7 +70,7 @@ def format_exists(data: Any) -> Iterator[Problem]:
     of the user's own, or like one of these."""
     folder = resources.files("cairn.data.formats")
     names = {"auto", *(file.name.removesuffix(".yaml") for file in folder.iterdir() if file.name.endswith(".yaml"))}
-    own = [(f"data.train.{i}.format", entry.format) for i, entry in enumerate(data.train) if not isinstance(entry, str)]
+    own = [(f"{path}.format", entry.format) for path, entry in _entries(data)]
     for path, choice in [("data.format", data.format), *own]:
         name = choice.get("like", "") if isinstance(choice, dict) else choice
         if name is None or name in names or str(name).endswith((".yaml", ".yml")):
@@ -60,12 +82,22 @@ def format_exists(data: Any) -> Iterator[Problem]:
 
 
 def datasets_are_named(data: Any) -> Iterator[Problem]:
-    """An entry of data.train is a path, or a name of a catalogue."""
-    for i, entry in enumerate(data.train):
-        if not isinstance(entry, str) and (entry.path is None) == (entry.catalog is None):
-            yield Problem(f"data.train.{i}", entry.model_dump(), "needs either path or catalog", "write {path: …}")
-        elif not isinstance(entry, str) and (entry.catalog is None) != (entry.name is None):
-            yield Problem(f"data.train.{i}", entry.model_dump(), "catalog and name go together", "give both")
+    """An entry is a path, or a name of a catalogue; what is only evaluated has no weight."""
+    for path, entry in _entries(data):
+        if (entry.path is None) == (entry.catalog is None):
+            yield Problem(path, entry.model_dump(), "needs either path or catalog", "write {path: …}")
+        elif (entry.catalog is None) != (entry.name is None):
+            yield Problem(path, entry.model_dump(), "catalog and name go together", "give both")
+        elif entry.weight is not None and path.startswith("data.validation"):
+            yield Problem(f"{path}.weight", entry.weight, "every file of data.validation counts alike", "leave it out")
+
+
+def _entries(data: Any) -> Iterator[tuple[str, Any]]:
+    """The entries of data.train and data.validation that are more than a path, each with its place."""
+    for key in ("train", "validation"):
+        for i, entry in enumerate(getattr(data, key)):
+            if not isinstance(entry, str):
+                yield f"data.{key}.{i}", entry
 
 
 def template_exists(data: Any) -> Iterator[Problem]:
@@ -94,9 +126,10 @@ def axes_are_whole(search: Any) -> Iterator[Problem]:
 RULES: tuple[tuple[tuple[str, ...], Callable[..., Iterator[Problem]]], ...] = (
     (("training",), batch_divides),
     (("training",), offload_needs_zero),
-    (("training",), trackers_exist),
     (("data",), format_exists),
     (("data",), template_exists),
     (("data",), datasets_are_named),
+    (("data",), hold_out_is_a_share_or_a_number),
+    (("data", "training"), stream_has_an_end),
     (("search",), axes_are_whole),
 )

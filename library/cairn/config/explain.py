@@ -9,6 +9,7 @@ from typing import Annotated, Any, Literal, Union, get_args, get_origin
 from pydantic import ValidationError
 from pydantic.fields import FieldInfo
 
+from cairn.config.recipe import Choice
 from cairn.config.section import Section
 from cairn.errors import Problem, did_you_mean
 
@@ -55,6 +56,8 @@ def type_name(annotation: Any) -> str:
         return f"list of {type_name(inner[0])}"
     if annotation is NoneType:
         return "none"
+    if annotation is Choice:
+        return "name or mapping"
     if origin is dict or (isinstance(annotation, type) and issubclass(annotation, Section)):
         return "mapping"
     return str(getattr(annotation, "__name__", annotation))

@@ -12,11 +12,11 @@ from pydantic import ValidationError
 from cairn.config import home
 from cairn.config.checks import cross_checks
 from cairn.config.explain import explain
-from cairn.config.recipe import PLUGIN_SECTIONS, SECTIONS, Choice, Recipe
+from cairn.config.recipe import PLUGIN_LISTS, PLUGIN_SECTIONS, SECTIONS, Choice, Recipe, Training
 from cairn.config.section import Section
 from cairn.config.yaml import parse_yaml
 from cairn.errors import Problem, RecipeError, UserError, did_you_mean
-from cairn.plugins import FAMILIES
+from cairn.plugins import FAMILIES, is_own_file
 
 MISSING = "(missing)"
 
@@ -63,11 +63,14 @@ def build(values: Mapping[str, Any], *, where: str = "recipe", problems: Sequenc
     """A Recipe from plain values; raises RecipeError with `problems` and everything found here."""
     found = [*problems, *_unknown_sections(values)]
     parts: dict[str, Any] = {}
+    values, lists = _apart(values)
     for name, section in SECTIONS.items():
         parsed = _parse_section(name, section, values.get(name, {}), found)
         parts[name] = _expanded(parsed) if parsed is not None else None
-    for name in PLUGIN_SECTIONS:
-        parts[name] = _parse_choice(name, values.get(name), found)
+    if parts["training"] is not None:
+        parts["training"] = parts["training"].model_copy(update=_parse_lists(lists, found))
+    for name, (family, default) in PLUGIN_SECTIONS.items():
+        parts[name] = _parse_choice(name, family, default, values.get(name), found)
     found.extend(cross_checks(parts))
     if found:
         raise RecipeError(found, where=where)
@@ -125,26 +128,65 @@ def _parse_section(name: str, section: type[Section], value: Any, problems: list
         return None
 
 
-def _parse_choice(section: str, value: Any, problems: list[Problem]) -> Choice | None:
-    family, default = PLUGIN_SECTIONS[section]
+def _apart(values: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+    """The values without the lists of plugins in `training`, and those."""
+    training = values.get("training")
+    if not isinstance(training, dict):
+        return dict(values), {}
+    rest = {key: value for key, value in training.items() if key not in PLUGIN_LISTS}
+    return {**values, "training": rest}, {key: training[key] for key in training if key in PLUGIN_LISTS}
+
+
+def _parse_lists(lists: Mapping[str, Any], problems: list[Problem]) -> dict[str, tuple[Choice, ...]]:
+    """The chosen plugins of each list; the default where there is none."""
+    found = {}
+    for key, family in PLUGIN_LISTS.items():
+        values, path = lists.get(key, Training.model_fields[key].default), f"training.{key}"
+        if not isinstance(values, list | tuple):
+            problems.append(Problem(path, values, "a list of plugins is needed", f"write {key}: [{values}]"))
+            values = ()
+        choices = [_parse_choice(f"{path}.{i}", family, None, value, problems) for i, value in enumerate(values)]
+        found[key] = tuple(choice for choice in choices if choice is not None)
+    return found
+
+
+def _parse_choice(path: str, family: str, default: str | None, value: Any, problems: list[Problem]) -> Choice | None:
+    """What stands at `path`: a name of the family or a file of the user's own, alone or in a mapping with its keys."""
     plugins = FAMILIES[family]
     if isinstance(value, str):
         value = {"name": value}
     if value is not None and not isinstance(value, dict):
-        problems.append(
-            Problem(section, value, "a plugin section is a mapping with a name", f"write {section}: {{name: …}}")
-        )
+        problems.append(Problem(path, value, "a plugin section is a mapping with a name", f"write {path}: {{name: …}}"))
         return None
     options = dict(value or {})
     name = options.pop("name", default)
-    if name not in plugins.names():
-        message = "a name is needed" if name is None else f"there is no {section} of that name"
+    if not is_own_file(name) and name not in plugins.names():
+        kind = family.rpartition(".")[2].removesuffix("s")
+        message = "a name is needed" if name is None else f"there is no {kind} of that name"
         problems.append(
-            Problem(f"{section}.name", name or MISSING, message, did_you_mean(str(name or ""), plugins.names()))
+            Problem(f"{path}.name", name or MISSING, message, did_you_mean(str(name or ""), plugins.names()))
         )
         return None
-    config = _parse_section(section, plugins.load(name).Config, options, problems)
-    return Choice.model_construct(name=name, config=config) if config is not None else None
+    try:
+        source = _own_source(name, options)
+        plugin = plugins.load(name, source)
+    except UserError as error:
+        problems.append(Problem(f"{path}.name", name, error.what, error.next_step))
+        return None
+    config = _parse_section(path, plugin.Config, options, problems)
+    return Choice.model_construct(name=name, config=config, source=source) if config is not None else None
+
+
+def _own_source(name: Any, options: dict[str, Any]) -> str | None:
+    """The text of the user's file `name`: sent along in `source`, else read; None for a plugin by name."""
+    if not is_own_file(name):
+        return None
+    if "source" in options:
+        return str(options.pop("source"))
+    try:
+        return Path(home.expand(name)).read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise UserError(f"the file cannot be read ({error})", next_step="give the path of a Python file") from None
 
 
 def _expanded(section: Section) -> Section:

@@ -92,6 +92,19 @@ class Data(Section):
     max_bad_fraction: Fraction = Field(0.01, description="stop when more than this share of records is unusable")
 
 
+class Choice(Section):
+    """A plugin by name with its parsed Config. For a file of the user's own the name is its path, `source` its text."""
+
+    name: str
+    config: Any
+    source: str | None = None
+
+    def plain(self) -> dict[str, Any]:
+        """As the file would say it."""
+        own = {"source": self.source} if self.source is not None else {}
+        return {"name": self.name, **own, **self.config.model_dump(mode="json")}
+
+
 class Goal(Section):
     """A figure of the run, as it stands in `metrics.jsonl`, and which way is better."""
 
@@ -138,7 +151,12 @@ class Training(Section):
     max_failures: int = Field(3, ge=0, description="restarts after a dead worker")
     cpus_per_worker: float = Field(1.0, gt=0, description="CPUs reserved for a worker")
     use_gpu: Literal["auto", "yes", "no"] = Field("auto", description="auto: when the cluster has GPUs")
-    trackers: tuple[str, ...] = Field(("jsonl", "tensorboard"), description="where metrics go, by plugin name")
+    trackers: tuple[Choice, ...] = Field(
+        ("jsonl", "tensorboard"), description="where metrics go: names, {name: wandb, …}, or files of your own"
+    )
+    callbacks: tuple[Choice, ...] = Field(
+        (), description="files of your own that look on: paths, or {name: ./mine.py, …}"
+    )
 
 
 class Generation(Section):
@@ -192,13 +210,6 @@ class Storage(Section):
     publish: str | None = Field(None, description="publish the result in the store under this name")
 
 
-class Choice(Section):
-    """A plugin by name with its parsed Config."""
-
-    name: str
-    config: Any
-
-
 class Recipe(Section):
     """A whole run. Built by `cairn.config.load`, never by hand."""
 
@@ -218,8 +229,9 @@ class Recipe(Section):
         """The recipe as the file would say it, defaults included."""
         plain = self.model_dump(mode="json")
         for key in PLUGIN_SECTIONS:
-            choice: Choice = getattr(self, key)
-            plain[key] = {"name": choice.name, **choice.config.model_dump(mode="json")}
+            plain[key] = getattr(self, key).plain()
+        for key in PLUGIN_LISTS:
+            plain["training"][key] = [choice.plain() for choice in getattr(self.training, key)]
         return plain
 
     def fingerprint(self) -> str:
@@ -263,6 +275,9 @@ PLUGIN_SECTIONS: dict[str, tuple[str, str | None]] = {
     "schedule": ("schedules", "cosine"),
 }
 """Section → the plugin family and the default choice."""
+
+PLUGIN_LISTS = {"trackers": "training.trackers", "callbacks": "training.callbacks"}
+"""Key of `training` that lists plugins → their family."""
 
 UNPRINTED_TRAINING_KEYS = (
     "workers", "micro_batch", "zero_stage", "offload_optimizer", "gradient_checkpointing", "cpus_per_worker", "use_gpu", "log_every", "evaluate_every", "evaluate_documents",

@@ -18,7 +18,7 @@ from pydantic_core import PydanticUndefined
 
 from cairn.config.explain import type_name
 from cairn.config.home import default_storage
-from cairn.config.recipe import PLUGIN_SECTIONS, SECTIONS, Axis, Dataset, Recipe
+from cairn.config.recipe import PLUGIN_LISTS, PLUGIN_SECTIONS, SECTIONS, Axis, Dataset, EarlyStopping, Goal, Recipe
 from cairn.config.section import Section
 from cairn.plugins import FAMILIES
 
@@ -52,16 +52,25 @@ def _section(name: str) -> Iterator[str]:
             yield _heading("`search.space`", Axis.__doc__) + "\n\n" + _rows("search.space.KEY", Axis)
         if name == "data":
             yield _heading("`data.train`", Dataset.__doc__) + "\n\n" + _rows("data.train.N", Dataset)
+        if name == "training":
+            for key, part in (("best", Goal), ("early_stopping", EarlyStopping)):
+                yield _heading(f"`training.{key}`", part.__doc__) + "\n\n" + _rows(f"training.{key}", part)
+            yield from _plugins("training.trackers.N", PLUGIN_LISTS["trackers"])
         return
     family, default = PLUGIN_SECTIONS[name]
-    plugins = FAMILIES[family]
-    names = ", ".join(f"`{choice}`" for choice in plugins.names())
+    names = ", ".join(f"`{choice}`" for choice in FAMILIES[family].names())
     note = f"default `{default}`" if default else "must be named"
     yield f"**`{name}`** A file of `library/cairn/{family.replace('.', '/')}/`: `name` is one of {names} ({note})."
-    for choice in plugins.names():
-        plugin = plugins.load(choice)
+    yield from _plugins(name, family)
+
+
+def _plugins(section: str, family: str) -> Iterator[str]:
+    """The keys of each plugin of the family that has any."""
+    for choice in FAMILIES[family].names():
+        plugin = FAMILIES[family].load(choice)
         if plugin.Config.model_fields:
-            yield _heading(f"`{name}: {{name: {choice}}}`", plugin.__doc__) + "\n\n" + _rows(name, plugin.Config)
+            title = f"`{section}: {{name: {choice}}}`"
+            yield _heading(title, plugin.__doc__) + "\n\n" + _rows(section, plugin.Config)
 
 
 def _heading(title: str, docstring: str | None) -> str:

@@ -20,7 +20,9 @@ class Hooks:
 
     def __init__(self, run: Run, states: Mapping[str, Any], *, resumed_at: int) -> None:
         self.run = run
-        self.callbacks: dict[str, Callback] = {name: CALLBACKS.load(name)() for name in CALLBACKS.names()}
+        ours = {name: CALLBACKS.load(name)() for name in CALLBACKS.names()}
+        theirs = {choice.name: CALLBACKS.make(choice) for choice in run.recipe.training.callbacks}
+        self.callbacks: dict[str, Callback] = ours | theirs
         self.end = End(**states[END]) if END in states else None
         for name, callback in self.callbacks.items():
             if name in states:

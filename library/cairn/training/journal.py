@@ -31,8 +31,8 @@ class Journal:
         self.latest: dict[str, Any] = before["metrics"] if before.get("step") == resumed_at else {}
         self.failures: Counter[str] = Counter()
         self.step = resumed_at
-        names = run.recipe.training.trackers if run.session.rank == 0 else ()
-        self.trackers: dict[str, Tracker] = {name: TRACKERS.load(name)() for name in names}
+        chosen = run.recipe.training.trackers if run.session.rank == 0 else ()
+        self.trackers: dict[str, Tracker] = {choice.name: TRACKERS.make(choice) for choice in chosen}
         for name, tracker in self.trackers.items():
             _open(name, tracker, run, resumed_at)
         self._state(resumed_at)
