@@ -73,6 +73,9 @@ def test_log1mexp_keeps_every_digit():
     x = torch.tensor([-1e-12, -1e-5, -0.5, -math.log(2), -0.7, -5.0, -40.0], dtype=torch.float64)
     close(log1mexp(x), [math.log(-math.expm1(v)) if v > -1 else math.log1p(-math.exp(v)) for v in x.tolist()])
     torch.testing.assert_close(log1mexp(x.float()).double(), log1mexp(x.float().double()), rtol=1e-6, atol=1e-9)
+    narrow = torch.tensor([-1e-9, -1e-30, -1e4], requires_grad=True)
+    log1mexp(narrow).sum().backward()
+    torch.testing.assert_close(narrow.grad, torch.tensor([-1e9, -1e30, 0.0]))
 
 
 def test_certain_and_impossible_answers_stay_finite():

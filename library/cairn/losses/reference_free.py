@@ -87,11 +87,11 @@ def log_odds(log_p: torch.Tensor) -> torch.Tensor:
 def log1mexp(x: torch.Tensor) -> torch.Tensor:
     """log(1 − e^x) of x < 0, exact to rounding near 0 and far from it (Mächler 2012: two forms, split at −ln 2).
 
-    Each form sees only its own part of x, so that the other's overflow does not reach the gradient.
+    The form for far x never sees x near 0: its log 0 would reach the gradient as 0 · ∞.
     """
     split = -math.log(2)
     near = x > split
-    close = torch.log(-torch.expm1(torch.where(near, x, split)))
+    close = torch.log(-torch.expm1(x))
     far = torch.log1p(-torch.exp(torch.where(near, split, x)))
     return torch.where(near, close, far)
 
