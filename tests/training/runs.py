@@ -9,7 +9,7 @@ from typing import Any
 
 from cairn.config.load import build
 from cairn.config.recipe import Recipe
-from cairn.data.pipeline import prepare_local
+from cairn.data.pipeline import provided_local
 from cairn.training.folder import CHECKPOINTS, claim
 from cairn.training.local import LocalSession
 from cairn.training.loop import run
@@ -82,16 +82,13 @@ class StoppingSession(LocalSession):
 def run_local(recipe: Recipe, *, stop_after: int | None = None) -> list[dict[str, Any]]:
     """Carry out `recipe` here; the logged steps."""
     claim(recipe)
-    prepared = prepare_local(recipe)
     session = StoppingSession(recipe.run_path / CHECKPOINTS, stop_after)
-    if stop_after is None:
-        run(recipe, prepared.train, prepared.validation, session)
-    else:
-        try:
-            run(recipe, prepared.train, prepared.validation, session)
-        except Stopped:
-            return read_metrics(recipe.run_path)
-        raise AssertionError("the run was not stopped")
+    try:
+        with provided_local(recipe) as data:
+            run(recipe, data.train, data.validation, session)
+    except Stopped:
+        return read_metrics(recipe.run_path)
+    assert stop_after is None, "the run was not stopped"
     return read_metrics(recipe.run_path)
 
 

@@ -8,6 +8,7 @@ from cairn.cli.arguments import Overrides, RecipePath
 
 if TYPE_CHECKING:
     from cairn.config.recipe import Recipe
+    from cairn.data.manifest import Manifest
     from cairn.data.pipeline import Prepared
 
 NAME = "prepare"
@@ -27,11 +28,17 @@ def command(recipe: RecipePath, overrides: Overrides = None) -> None:
 
 def prepare_with_progress(recipe: Recipe) -> Prepared:
     """The library's `prepare` with a bar and a line of counts; the caller is connected to Ray."""
-    from cairn.cli.terminal import errors, progress
+    from cairn.cli.terminal import progress
     from cairn.data.pipeline import prepare
 
     with progress("preparing") as update:
         prepared = prepare(recipe, on_progress=update)
-    counts = prepared.manifest
-    errors.print(f"{counts.documents} records, {counts.rows} rows, {counts.tokens} tokens, dropped: {counts.drops}")
+    show_counts(prepared.manifest)
     return prepared
+
+
+def show_counts(counts: Manifest) -> None:
+    """What became of the records, in a line."""
+    from cairn.cli.terminal import errors
+
+    errors.print(f"{counts.documents} records, {counts.rows} rows, {counts.tokens} tokens, dropped: {counts.drops}")

@@ -74,7 +74,10 @@ REFUSED = {
 
 @dataclass(frozen=True)
 class Entry:
-    """One dataset of a catalogue. `path` is absolute or `hf://datasets/NAME[@REVISION]`; `limit` counts rows."""
+    """One dataset of a catalogue. `path` is absolute or `hf://datasets/NAME[@REVISION]`; `limit` counts rows.
+
+    `folder` is a folder in it; `subset` is a configuration of a dataset on the hub, of a local one a folder.
+    """
 
     name: str
     path: str
@@ -83,6 +86,17 @@ class Entry:
     subset: str | None = None
     folder: str | None = None
     limit: int | None = None
+
+    @property
+    def config(self) -> str | None:
+        """The configuration in the hub's sense."""
+        return self.subset if self.path.startswith(HUB) else None
+
+    @property
+    def place(self) -> str:
+        """Where its files lie."""
+        local_subset = None if self.path.startswith(HUB) else self.subset
+        return "/".join(filter(None, (self.path, self.folder, local_subset)))
 
 
 def entries(catalog: str | Path, names: str | Sequence[str], *, documents: bool = False) -> tuple[Entry, ...]:

@@ -16,15 +16,14 @@ from typing import Any, TypeVar
 import msgspec
 
 from cairn.data.conversion import converted
-from cairn.data.documents import FormatChoice, read_records
 from cairn.data.drops import CutReason, Dropped, DropReason, Rejected, note
 from cairn.data.encoding import Encoder, TrainOn
 from cairn.data.judging import judged_samples
 from cairn.data.manifest import ChunkSummary
 from cairn.data.packing import pack, row_of
+from cairn.data.reading import Reading, records_of
 from cairn.data.rows import Sample
 from cairn.data.shards import ShardWriter
-from cairn.data.sources.location import Location
 from cairn.data.truncation import Truncation
 from cairn.errors import DataError
 from cairn.records import Comparison, Conversation, Document, Judgement, Message, Record
@@ -53,19 +52,6 @@ class Chunk(msgspec.Struct):
 
 
 @dataclass(frozen=True)
-class Reading:
-    """What to read of one file. `kind` is the record that the stage eats, `train_on` says how to make it of others."""
-
-    file_index: int
-    path: str
-    format: FormatChoice
-    limit: int | None
-    subsets: tuple[str, ...]
-    kind: str
-    train_on: TrainOn = "all"
-
-
-@dataclass(frozen=True)
 class Shaping:
     """How records become rows."""
 
@@ -87,9 +73,7 @@ def read_chunks(reading: Reading) -> Iterator[Chunk]:
     drops: Counter[str] = Counter()
     examples: dict[str, list[str]] = {}
     index = characters = 0
-    file = Location(reading.path)
-    found = read_records([file], reading.format, reading.limit, reading.subsets, on_bytes=remember)
-    for record in found:
+    for record in records_of(reading, on_bytes=remember):
         if isinstance(record, Rejected):
             note(drops, examples, record.reason, f"{record.source}: {record.detail}")
         else:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from cairn.config.recipe import Data, Dataset
@@ -14,7 +14,7 @@ from cairn.data.sources.location import Location
 
 @dataclass(frozen=True)
 class DataFile:
-    """A file of dataset number `dataset` (from 0, in the order of data.train)."""
+    """A file of dataset number `dataset` (from 0, in the order of the entries)."""
 
     location: Location
     dataset: int
@@ -30,6 +30,7 @@ class _Wanted:
     split: str
     format: FormatChoice
     limit: int | None
+    config: str | None = None
 
 
 def data_files(data: Data, *, documents: bool) -> list[DataFile]:
@@ -37,9 +38,18 @@ def data_files(data: Data, *, documents: bool) -> list[DataFile]:
 
     Raises DataError for what cannot be found, and for a catalogue's entry that cannot be read.
     """
+    return _files(data.train, data, "train", documents=documents)
+
+
+def validation_files(data: Data, *, documents: bool) -> list[DataFile]:
+    """The files of `data.validation`, likewise; of a folder those for validation."""
+    return _files(data.validation, data, "validation", documents=documents)
+
+
+def _files(listed: Sequence[str | Dataset], data: Data, split: str, *, documents: bool) -> list[DataFile]:
     found: dict[Location, DataFile] = {}
-    for number, wanted in enumerate(_wanted(data, documents=documents)):
-        for location in resolve([wanted.path], split=wanted.split):
+    for number, wanted in enumerate(_wanted(listed, data, split, documents=documents)):
+        for location in resolve([wanted.path], split=wanted.split, config=wanted.config):
             found.setdefault(location, DataFile(location, number, wanted.format, wanted.limit))
     return list(found.values())
 
@@ -54,16 +64,15 @@ def weights(data: Data) -> tuple[float | None, ...]:
     return tuple(found)
 
 
-def _wanted(data: Data, *, documents: bool) -> Iterator[_Wanted]:
-    for entry in data.train:
+def _wanted(listed: Sequence[str | Dataset], data: Data, split: str, *, documents: bool) -> Iterator[_Wanted]:
+    for entry in listed:
         if isinstance(entry, str):
-            yield _Wanted(entry, "train", data.format, data.limit)
+            yield _Wanted(entry, split, data.format, data.limit)
         elif entry.path is not None:
-            yield _Wanted(entry.path, "train", entry.format or data.format, entry.limit or data.limit)
+            yield _Wanted(entry.path, split, entry.format or data.format, entry.limit or data.limit)
         else:
             assert entry.catalog is not None, "checked with the recipe"
             names = entry.name if isinstance(entry.name, str) else list(entry.name or ())
-            for listed in entries(entry.catalog, names, documents=documents):
-                path = "/".join(filter(None, (listed.path, listed.folder, listed.subset)))
-                limit = entry.limit or listed.limit or data.limit
-                yield _Wanted(path, listed.split, entry.format or listed.format, limit)
+            for known in entries(entry.catalog, names, documents=documents):
+                limit = entry.limit or known.limit or data.limit
+                yield _Wanted(known.place, known.split, entry.format or known.format, limit, known.config)

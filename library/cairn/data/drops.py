@@ -16,6 +16,7 @@ class DropReason(StrEnum):
 
     BLANK_LINE = "blank line"
     OTHER_SUBSET = "subset not chosen"
+    HELD_OUT = "held out"
     BINARY_FILE = "binary file"
     NOT_JSON = "not valid JSON in UTF-8"
     DAMAGED_ROW = "row is damaged"
@@ -39,6 +40,7 @@ CHOSEN = frozenset(
     {
         DropReason.BLANK_LINE,
         DropReason.OTHER_SUBSET,
+        DropReason.HELD_OUT,
         DropReason.BINARY_FILE,
         DropReason.NO_PREFERENCE,
         DropReason.NOT_JUDGED,

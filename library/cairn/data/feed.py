@@ -18,10 +18,13 @@ from cairn.data.stream import Stream
 
 
 class Feed(Protocol):
-    """Rows by number, and which numbers come next. `epoch_rows`: rows of an epoch, none where nobody knows yet."""
+    """Rows by number, and which numbers come next."""
 
     fingerprint: str
-    epoch_rows: int | None
+
+    @property
+    def epoch_rows(self) -> int | None:
+        """Rows of an epoch; none where nobody knows yet."""
 
     def take(self, cursor: Cursor, count: int) -> tuple[list[int], Cursor]:
         """The numbers of the next `count` rows, and the cursor after them. A cursor of other data is a UserError."""
@@ -32,13 +35,21 @@ class Feed(Protocol):
     def release(self, cursor: Cursor) -> None:
         """Nobody will ask for a row before `cursor` again."""
 
+    def close(self) -> None:
+        """The run is finished: nobody will ask for a row at all."""
+
 
 class Prepared:
     """All rows of a folder of token shards."""
 
     def __init__(self, shards: TokenShards, mixture: Mixture) -> None:
         self.shards, self.mixture = shards, mixture
-        self.fingerprint, self.epoch_rows = shards.fingerprint, len(mixture)
+        self.fingerprint = shards.fingerprint
+
+    @property
+    def epoch_rows(self) -> int:
+        """Rows of an epoch."""
+        return len(self.mixture)
 
     def take(self, cursor: Cursor, count: int) -> tuple[list[int], Cursor]:
         """As `cairn.data.cursor.take`."""
@@ -48,6 +59,9 @@ class Prepared:
         return self.shards[number]
 
     def release(self, cursor: Cursor) -> None:
+        """Shards stay."""
+
+    def close(self) -> None:
         """Shards stay."""
 
 

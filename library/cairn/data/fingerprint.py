@@ -2,7 +2,8 @@
 
 Contents, not names or dates, so a file that moved is not prepared again. A local file is hashed once and the hash
 kept under the token cache by path, size and time of change; hashing runs at about 1 GB/s. Of a remote file nothing is
-read: its store's own hash stands for it.
+read: its store's own hash stands for it. For a stream, which must not wait until all was read, a local file's size, beginning
+and end stand for its content.
 """
 
 from __future__ import annotations
@@ -18,15 +19,20 @@ from cairn.config.home import token_cache
 from cairn.data.sources.location import Location
 from cairn.data.sources.tree import tree_files
 
+SAMPLED_BYTES = 1 << 20
+
 CODE_VERSION = 3
 """Raised whenever the same input would become other rows."""
 
 
-def fingerprint(files: Sequence[Location], settings: dict[str, Any], tokenizer: Any) -> str:
-    """16 hex digits over the files in their order, the settings, the tokenizer and the code's version."""
+def fingerprint(files: Sequence[Location], settings: dict[str, Any], tokenizer: Any, *, whole: bool = True) -> str:
+    """16 hex digits over the files in their order, the settings, the tokenizer and the code's version.
+
+    `whole`: every byte of a local file counts, not only its ends.
+    """
     parts = {
         "code": CODE_VERSION,
-        "files": [content_identity(file) for file in files],
+        "files": [content_identity(file) if whole else sampled_identity(file) for file in files],
         "settings": settings,
         "tokenizer": tokenizer_identity(tokenizer),
     }
@@ -52,6 +58,18 @@ def content_identity(location: Location) -> str:
         parts = [(path, _tree_file_identity(file)) for path, file in tree_files(location)]
         return hashlib.sha256(json.dumps(parts).encode()).hexdigest()
     return file_sha256(location.path) if location.is_local else location.identity()
+
+
+def sampled_identity(location: Location) -> str:
+    """As `content_identity`, but of a local file its size, first and last `SAMPLED_BYTES` alone."""
+    if location.is_tree or not location.is_local:
+        return content_identity(location)
+    size = location.size()
+    with location.path.open("rb") as stream:
+        digest = hashlib.sha256(stream.read(SAMPLED_BYTES))
+        stream.seek(max(0, size - SAMPLED_BYTES))
+        digest.update(stream.read(SAMPLED_BYTES))
+    return f"{size} {digest.hexdigest()}"
 
 
 def _tree_file_identity(file: Location) -> str:

@@ -40,6 +40,29 @@ class ChunkSummary(msgspec.Struct, frozen=True):
         """Which of the files it is a part of; its name begins with that."""
         return int(self.name.partition("-")[0])
 
+    @property
+    def index(self) -> int:
+        """Which of the file's chunks it is."""
+        return int(self.name.partition("-")[2].removesuffix(".arrow"))
+
+
+def joined(first: ChunkSummary, second: ChunkSummary) -> ChunkSummary:
+    """Two chunks of one file counted as one."""
+    return ChunkSummary(
+        name=first.name,
+        file_bytes=first.file_bytes + second.file_bytes,
+        rows=first.rows + second.rows,
+        records=first.records + second.records,
+        documents=first.documents + second.documents,
+        samples=first.samples + second.samples,
+        tokens=first.tokens + second.tokens,
+        trained_tokens=first.trained_tokens + second.trained_tokens,
+        bytes_per_subset=add([first.bytes_per_subset, second.bytes_per_subset]),
+        drops=add([first.drops, second.drops]),
+        cuts=add([first.cuts, second.cuts]),
+        examples=_first_examples([first, second]),
+    )
+
 
 class ShardEntry(msgspec.Struct, frozen=True):
     """One shard file: its name in the folder, its rows and its size."""

@@ -1,50 +1,57 @@
-"""A recipe's files become token shards, once for one fingerprint, over Ray Data or in this process.
+"""A recipe's files become token shards, once for one fingerprint, or a live stream; over Ray or in this process.
 
 One reading task a file cuts records into chunks (Pile shards are one zstd frame, so a file cannot be split);
-encoding and packing run a task per chunk over the cluster; memory is bounded by the chunks in flight. Shards are
-gathered in a staging folder that takes its final name at the end, with the manifest: whole or absent. The folder lies
-under the data home, which every node must see.
+encoding and packing run a task per chunk over the cluster; memory is bounded by the chunks in flight. Shards lie under
+the data home, the chunks of a stream in its run's folder; every node must see both.
 """
 
 from __future__ import annotations
 
 import logging
 import pickle
-import shutil
-import uuid
-from collections.abc import Callable, Iterator
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
 from cairn.config.recipe import Recipe
-from cairn.data.chunks import Chunk, Reading, Shaping, read_chunks, write_chunk
+from cairn.data.building import Done, Progress, build_shards, encode_in_process, write_in_process
+from cairn.data.chunks import Chunk, Shaping, read_chunks, write_chunk
 from cairn.data.manifest import MANIFEST, ChunkSummary, Manifest
 from cairn.data.named_templates import choose_template
 from cairn.data.plan import Plan, make_plan
-from cairn.data.sources.location import Location
-from cairn.errors import CairnError, StorageError, UserError
+from cairn.data.producer import Encode, Producer, Start
+from cairn.data.reading import Reading
+from cairn.data.spool import Spool
+from cairn.errors import CairnError, UserError
 from cairn.plugins import STAGES
 from cairn.records import Document
 
-Progress = Callable[[int, int], None]
-"""(bytes of the files whose records are encoded, bytes of all files)."""
-
-Done = tuple[ChunkSummary, int, int]
-"""A finished chunk, its file, and how far into that file it reaches in bytes."""
+STREAM = "stream"
+"""The folder of a stream in its run's folder."""
 
 
 @dataclass(frozen=True)
 class Prepared:
-    """`train` is the folder of token shards, `validation` the held-out files as they are."""
+    """`train` is the folder of token shards, `validation` what is evaluated, as it is."""
 
     train: Path
-    validation: tuple[Location, ...]
+    validation: tuple[Reading, ...]
     manifest: Manifest
+
+
+@dataclass(frozen=True)
+class Streamed:
+    """`train` is the spool that is being filled."""
+
+    train: Path
+    validation: tuple[Reading, ...]
 
 
 def prepare(recipe: Recipe, *, tokenizer: Any = None, on_progress: Progress | None = None) -> Prepared:
@@ -58,7 +65,46 @@ def prepare(recipe: Recipe, *, tokenizer: Any = None, on_progress: Progress | No
 
 def prepare_local(recipe: Recipe, *, tokenizer: Any = None, on_progress: Progress | None = None) -> Prepared:
     """The same shards, bit for bit, made in this process without Ray."""
-    return _prepare(recipe, tokenizer, on_progress, _in_process)
+    return _prepare(recipe, tokenizer, on_progress, write_in_process)
+
+
+@contextmanager
+def provided(recipe: Recipe, prepared: Prepared | None = None) -> Iterator[Prepared | Streamed]:
+    """The data of `recipe` while the block trains on it: `prepared`, or prepared now; with `data.streaming` a stream
+    that the cluster encodes meanwhile. The run's folder is the caller's.
+
+    Raises UserError for data that does not fit; what turns up only while streaming is raised by those who train.
+    """
+    if recipe.data.streaming:
+        with _streamed(recipe, partial(_encode_over_ray, recipe)) as streamed:
+            yield streamed
+    else:
+        yield prepared or prepare(recipe)
+
+
+@contextmanager
+def provided_local(recipe: Recipe) -> Iterator[Prepared | Streamed]:
+    """The same without Ray: a stream is encoded in a thread of this process."""
+    if recipe.data.streaming:
+        with _streamed(recipe, encode_in_process) as streamed:
+            yield streamed
+    else:
+        yield prepare_local(recipe)
+
+
+@contextmanager
+def _streamed(recipe: Recipe, encoding: Callable[[Plan], Encode]) -> Iterator[Streamed]:
+    """Of a run that is finished only the counts stay; of another one also what a later start goes on with."""
+    plan = make_plan(recipe, load_tokenizer_of(recipe))
+    spool = Spool(recipe.run_path / STREAM)
+    producer = Producer(plan, recipe.data, spool, encoding(plan))
+    producer.begin()
+    try:
+        yield Streamed(spool.folder, plan.validation)
+    finally:
+        producer.stop()
+        if spool.is_finished():
+            spool.clear()
 
 
 def _prepare(
@@ -70,7 +116,7 @@ def _prepare(
     plan = make_plan(recipe, tokenizer if tokenizer is not None else load_tokenizer_of(recipe))
     report = on_progress or (lambda done, total: None)
     if not (plan.folder / MANIFEST).exists():
-        _build(plan, report, carry_out)
+        build_shards(plan, report, carry_out)
     report(sum(plan.sizes), sum(plan.sizes))
     return Prepared(plan.folder, plan.validation, Manifest.read(plan.folder))
 
@@ -92,44 +138,6 @@ def load_tokenizer_of(recipe: Recipe) -> Any:
     return tokenizer
 
 
-def _build(plan: Plan, report: Progress, carry_out: Callable[[Plan, Path], Iterator[Done]]) -> None:
-    staging = plan.folder.with_name(f"{plan.fingerprint}.{uuid.uuid4().hex}.partial")
-    try:
-        staging.mkdir(parents=True)
-        summaries = []
-        reached = [0] * len(plan.readings)
-        for summary, file_index, bytes_read in carry_out(plan, staging):
-            summaries.append(summary)
-            reached[file_index] = max(reached[file_index], bytes_read)
-            report(sum(reached), sum(plan.sizes))
-        plan.manifest(summaries).write(staging)
-        _publish(staging, plan.folder)
-    except OSError as error:
-        raise StorageError(
-            f"the token shards cannot be written ({error})",
-            where=str(plan.folder),
-            next_step="free space there, or point CAIRN_HOME elsewhere",
-        ) from error
-    finally:
-        shutil.rmtree(staging, ignore_errors=True)
-
-
-def _publish(staging: Path, folder: Path) -> None:
-    for leftover in staging.glob(".*"):
-        leftover.unlink()
-    try:
-        staging.rename(folder)
-    except OSError:
-        if not (folder / MANIFEST).exists():
-            raise
-
-
-def _in_process(plan: Plan, folder: Path) -> Iterator[Done]:
-    for reading in plan.readings:
-        for chunk in read_chunks(reading):
-            yield write_chunk(chunk, folder, plan.tokenizer, plan.shaping), chunk.file_index, chunk.bytes_read
-
-
 def _over_ray(plan: Plan, folder: Path) -> Iterator[Done]:
     import ray
     from ray.data import DataContext
@@ -147,6 +155,62 @@ def _over_ray(plan: Plan, folder: Path) -> Iterator[Done]:
             if row["error"]:
                 raise pickle.loads(row["error"])
             yield msgspec.json.decode(row["summary"], type=ChunkSummary), row["file_index"], row["bytes_read"]
+
+
+def _encode_over_ray(recipe: Recipe, plan: Plan) -> Encode:
+    """A task reads a file, ahead of others that encode its chunks; Ray Data would read on without an end.
+
+    They reserve no CPUs, or they would wait for those of the trainers that wait for them. As many encode at once as the
+    trainers leave CPUs.
+    """
+    import ray
+
+    taken = recipe.training.workers * recipe.training.cpus_per_worker
+    at_once = max(1, int(ray.cluster_resources().get("CPU", 1) - taken))
+    tokenizer = [ray.put(plan.tokenizer)]
+    read: Any = ray.remote(_stream_task).options(
+        num_cpus=0, num_returns="streaming", _generator_backpressure_num_objects=at_once + 1
+    )
+    write = ray.remote(_encode_task).options(num_cpus=0, scheduling_strategy="SPREAD")
+
+    def encode(starts: Sequence[Start], folder: Path) -> Iterator[ChunkSummary]:
+        pending: deque[Any] = deque()
+        for reading, first in starts:
+            chunks = read.remote(reading, first)
+            try:
+                for chunk in chunks:
+                    pending.append(write.remote(chunk, folder, plan.shaping, tokenizer, plan.fingerprint))
+                    while len(pending) > at_once or (pending and ray.wait([pending[0]], timeout=0)[0]):
+                        yield _result(pending.popleft())
+            finally:
+                ray.cancel(chunks)
+        while pending:
+            yield _result(pending.popleft())
+
+    return encode
+
+
+def _result(reference: Any) -> ChunkSummary:
+    """What a task returned; an error of ours as it was raised there."""
+    import ray
+
+    try:
+        summary: ChunkSummary = ray.get(reference)
+        return summary
+    except ray.exceptions.RayTaskError as failure:
+        raise (failure.cause if isinstance(failure.cause, CairnError | OSError) else failure) from None
+
+
+def _stream_task(reading: Reading, first: int) -> Iterator[bytes]:
+    """The chunks of a file from number `first` on."""
+    for chunk in islice(read_chunks(reading), first, None):
+        yield msgspec.msgpack.encode(chunk)
+
+
+def _encode_task(chunk: bytes, folder: Path, shaping: Shaping, tokenizer: list[Any], key: str) -> ChunkSummary:
+    """Encode and write one chunk where this task runs."""
+    decoded = msgspec.msgpack.decode(chunk, type=Chunk)
+    return write_chunk(decoded, folder, _fetched(tokenizer[0], key), shaping)
 
 
 @contextmanager

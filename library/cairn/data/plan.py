@@ -3,21 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
 from typing import Any
 
 from cairn.config.home import token_cache
 from cairn.config.recipe import Recipe
-from cairn.data.chunks import CHUNK_CHARACTERS, CHUNK_RECORDS, Reading, Shaping, kind_of_record
+from cairn.data.chunks import CHUNK_CHARACTERS, CHUNK_RECORDS, Shaping, kind_of_record
 from cairn.data.conversion import converted
-from cairn.data.datasets import data_files
+from cairn.data.datasets import DataFile, data_files, validation_files
 from cairn.data.documents import FormatChoice, read_records
 from cairn.data.drops import DropReason, Rejected, told
 from cairn.data.fingerprint import fingerprint
 from cairn.data.manifest import Manifest
-from cairn.data.sources.files import resolve, size_of
+from cairn.data.reading import Reading, hold_outs
+from cairn.data.sources.files import size_of
 from cairn.data.sources.location import Location
 from cairn.errors import DataError, UserError
 from cairn.plugins import STAGES
@@ -29,15 +30,16 @@ PEEK_RECORDS = 1000
 
 @dataclass(frozen=True)
 class Plan:
-    """`sizes` are the bytes on disk of each file."""
+    """`sizes` are the bytes on disk of each file, `datasets` the number of its entry of data.train."""
 
     readings: tuple[Reading, ...]
     sizes: tuple[int, ...]
+    datasets: tuple[int, ...]
     shaping: Shaping
     settings: dict[str, Any]
     fingerprint: str
     tokenizer: Any
-    validation: tuple[Location, ...]
+    validation: tuple[Reading, ...]
     max_bad_fraction: float
 
     @property
@@ -46,23 +48,22 @@ class Plan:
         return token_cache() / self.fingerprint
 
     def manifest(self, summaries: Sequence[Any]) -> Manifest:
-        """The manifest of all chunks; a DataError where too little of the data is usable."""
-        manifest = Manifest.of(
+        """The counts of some chunks, or of all."""
+        return Manifest.of(
             summaries,
             fingerprint=self.fingerprint,
             settings=self.settings,
             sequence_length=self.shaping.sequence_length,
             paths=[reading.path for reading in self.readings],
         )
-        self._check(manifest)
-        return manifest
 
-    def _check(self, manifest: Manifest) -> None:
+    def check(self, manifest: Manifest, *, so_far: bool = False) -> None:
+        """A DataError where too little of the data is usable; `so_far`: more is to come."""
         where = ", ".join(reading.path for reading in self.readings)
         bad = sum(count for reason, count in manifest.drops.items() if DropReason(reason).unusable)
         reasons = "; ".join(f"{reason}: {count}" for reason, count in manifest.drops.items()) or "there were no lines"
         shown = told(manifest.examples)
-        if manifest.rows == 0:
+        if manifest.rows == 0 and not so_far:
             raise DataError(
                 f"nothing to train on in {manifest.records} records ({reasons})",
                 where=where,
@@ -83,7 +84,9 @@ def make_plan(recipe: Recipe, tokenizer: Any) -> Plan:
     """Resolve and peek into the files of a recipe. Raises UserError, with what to do, before any work starts."""
     data = recipe.data
     kind = kind_eaten(recipe.stage.name)
-    files = data_files(data, documents=KINDS[kind] is Document)
+    documents = KINDS[kind] is Document
+    files = data_files(data, documents=documents)
+    sizes = tuple(size_of(file.location) for file in files)
     for file in files:
         _check_kind(file.location, file.format, kind, recipe)
     shaping = Shaping(data.sequence_length, data.truncation, data.packing, data.train_on)
@@ -97,19 +100,28 @@ def make_plan(recipe: Recipe, tokenizer: Any) -> Plan:
         "truncation": data.truncation,
         "train_on": data.train_on,
         "packing": data.packing,
+        "hold_out": data.hold_out,
         "chunk": [CHUNK_RECORDS, CHUNK_CHARACTERS],
     }
+
+    def reading(index: int, file: DataFile) -> Reading:
+        return Reading(index, str(file.location), file.format, file.limit, data.subsets, kind, data.train_on)
+
+    rules = hold_outs(data.hold_out, sizes)
+    readings = tuple(
+        replace(reading(i, file), hold_out=rule) for i, (file, rule) in enumerate(zip(files, rules, strict=True))
+    )
+    held_out = tuple(replace(one, held_out=True) for one in readings) if data.hold_out else ()
+    validation = tuple(reading(i, file) for i, file in enumerate(validation_files(data, documents=documents)))
     return Plan(
-        readings=tuple(
-            Reading(index, str(file.location), file.format, file.limit, data.subsets, kind, data.train_on)
-            for index, file in enumerate(files)
-        ),
-        sizes=tuple(size_of(file.location) for file in files),
+        readings=readings,
+        sizes=sizes,
+        datasets=tuple(file.dataset for file in files),
         shaping=shaping,
         settings=settings,
-        fingerprint=fingerprint([file.location for file in files], settings, tokenizer),
+        fingerprint=fingerprint([file.location for file in files], settings, tokenizer, whole=not data.streaming),
         tokenizer=tokenizer,
-        validation=tuple(resolve(data.validation, split="validation")),
+        validation=(*validation, *held_out),
         max_bad_fraction=data.max_bad_fraction,
     )
 

@@ -4,6 +4,7 @@
     round_00000/….arrow    the rows of a chunk, as in prepared shards; deleted once no checkpoint needs them
     position.json          which line the trainers have come to
     failure.json           what ended the producer
+    finished               there once the run needs nothing more
     manifest.json          counts of what was read and left out, in the end and on the way
 
 One producer appends whole lines, after the chunk has its name; readers take whole lines, so a chunk is there or not.
@@ -22,7 +23,7 @@ from cairn import errors
 from cairn.data.manifest import ChunkSummary
 from cairn.errors import CairnError, DataError
 
-JOURNAL, POSITION, FAILURE = "journal.jsonl", "position.json", "failure.json"
+JOURNAL, POSITION, FAILURE, FINISHED = "journal.jsonl", "position.json", "failure.json", "finished"
 
 
 class Entry(msgspec.Struct, frozen=True):
@@ -151,9 +152,17 @@ class Spool:
         if entry.rows:
             (self.folder / entry.path).unlink(missing_ok=True)
 
+    def finish(self) -> None:
+        """Say that the run needs nothing more."""
+        (self.folder / FINISHED).touch()
+
+    def is_finished(self) -> bool:
+        """Whether that was said."""
+        return (self.folder / FINISHED).exists()
+
     def clear(self) -> None:
         """Everything but the manifest goes."""
-        for name in (JOURNAL, POSITION, FAILURE):
+        for name in (JOURNAL, POSITION, FAILURE, FINISHED):
             (self.folder / name).unlink(missing_ok=True)
         for folder in self.folder.glob("round_*"):
             shutil.rmtree(folder, ignore_errors=True)

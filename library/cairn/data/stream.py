@@ -11,7 +11,7 @@ import time
 from bisect import bisect_right
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cached_property, partial
 from itertools import accumulate
 from pathlib import Path
 from typing import Any, TypeVar
@@ -97,8 +97,6 @@ class Windows:
 class Stream:
     """The feed of a spool. `leads`: this worker says how far the trainers are, and deletes what is behind."""
 
-    epoch_rows = None
-
     def __init__(self, spool: Spool, fingerprint: str, shuffle_rows: int, *, leads: bool) -> None:
         self.spool, self.fingerprint, self.leads = spool, fingerprint, leads
         self._shuffled = shuffle_rows > 0
@@ -108,6 +106,11 @@ class Stream:
         self._released = Cursor(seed=0)
         self._shards: dict[str, Any] = {}
         self._order: tuple[int, int, np.ndarray] | None = None
+
+    @property
+    def epoch_rows(self) -> None:
+        """Nobody knows."""
+        return
 
     @classmethod
     def open(cls, folder: Path, shuffle_rows: int, *, leads: bool) -> Stream:
@@ -120,7 +123,7 @@ class Stream:
         require_same_data(cursor, self.fingerprint)
         taken: list[int] = []
         while len(taken) < count:
-            window = _awaited(self.spool, lambda at=cursor: self._window(at))
+            window = _awaited(self.spool, partial(self._window, cursor))
             self._tell(window.entry)
             if window.ends_epoch:
                 cursor = replace(cursor, epoch=cursor.epoch + 1, row=0)
@@ -144,6 +147,11 @@ class Stream:
         self._released = cursor
         self._forget()
 
+    def close(self) -> None:
+        """The run is finished."""
+        if self.leads:
+            self.spool.finish()
+
     def _window(self, cursor: Cursor) -> Window | None:
         """The window of the cursor's row, or the mark of its epoch's end; None while it has not come."""
         found = next((window for window in self._windows if not window.is_before(cursor)), None)
@@ -154,25 +162,25 @@ class Stream:
     def _read(self) -> bool:
         """Whether the journal had something new."""
         before = self._read_bytes
-        for entry, self._read_bytes in self.spool.entries(before):
+        for entry, end in self.spool.entries(before):
             self._windows += self._cutting.add(entry)
+            self._read_bytes = end
         self._forget()
         return self._read_bytes > before
 
     def _forget(self) -> None:
-        """Drop the windows behind what was released."""
-        count = 0
-        while count < len(self._windows) and self._windows[count].is_before(self._released):
-            for entry in self._windows[count].entries:
-                if entry.rows:
-                    self._shards.pop(entry.path, None)
-                if self.leads:
-                    self.spool.delete(entry)
-            count += 1
-        del self._windows[:count]
+        """Drop the windows behind what was released; where the trainers are is told before anything is deleted."""
+        kept = next((i for i, one in enumerate(self._windows) if not one.is_before(self._released)), len(self._windows))
+        gone, self._windows = self._windows[:kept], self._windows[kept:]
+        if gone:
+            self._tell(self._windows[0].entry if self._windows else self._cutting.open.entry)
+        for entry in (entry for window in gone for entry in window.entries if entry.rows):
+            self._shards.pop(entry.path, None)
+            if self.leads:
+                self.spool.delete(entry)
 
     def _tell(self, entry: int) -> None:
-        if self.leads and entry != self._position:
+        if self.leads and entry > self._position:
             self.spool.set_position(entry)
             self._position = entry
 

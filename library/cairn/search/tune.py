@@ -71,7 +71,8 @@ def search(recipe: Recipe, *, resume: bool = True) -> SearchResult:
     pending = table.pending()
     if pending:
         os.environ.setdefault(SILENCED, "0")
-        prepared = prepare(recipe)  # once, before several trials would do it at the same time
+        # once, before several trials would do it at the same time; a stream is each trial's own
+        prepared = None if recipe.data.streaming else prepare(recipe)
         _tuner(recipe, _trainable(recipe, folder, prepared), folder, pending, ladder, table).fit()
     return _result(folder, recipe)
 
@@ -120,7 +121,7 @@ def _tuner(
     )
 
 
-def _trainable(recipe: Recipe, folder: Path, prepared: Prepared) -> Any:
+def _trainable(recipe: Recipe, folder: Path, prepared: Prepared | None) -> Any:
     """A trial itself only waits for its workers, so it takes a token amount of memory and leaves them the CPUs."""
     values = recipe.plain()
     shared = None if any(key.startswith(PREPARED_FROM) for key in recipe.search.space) else prepared

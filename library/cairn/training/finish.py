@@ -38,6 +38,7 @@ def finish(run: Run, journal: Journal, hooks: Hooks) -> None:
     shutil.rmtree(run_path / ADAPTER, ignore_errors=True)
     draft.rename(run_path / ADAPTER)
     write_state(run_path, FINISHED, adapter_step=facts["step"], metrics=facts["metrics"], **ended)
+    run.feed.close()
 
 
 def provenance(run: Run, step: int, metrics: dict[str, Any]) -> dict[str, Any]:

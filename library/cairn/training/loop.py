@@ -19,7 +19,7 @@ import torch
 from cairn.config.recipe import Recipe
 from cairn.data.batch import Batch, collate
 from cairn.data.cursor import Cursor, share
-from cairn.data.sources.location import Location
+from cairn.data.reading import Reading
 from cairn.training import checkpoint, finish
 from cairn.training.hooks import Hooks
 from cairn.training.journal import Journal
@@ -29,7 +29,7 @@ from cairn.training.run import Run, build
 from cairn.training.session import Session
 
 
-def run(recipe: Recipe, train: Path, validation: Sequence[Location], session: Session) -> None:
+def run(recipe: Recipe, train: Path, validation: Sequence[Reading], session: Session) -> None:
     """Carry out `recipe` on the rows in `train`, from its latest checkpoint on; every worker calls it."""
     parts = build(recipe, train, tuple(validation), session)
     done, cursor, states = checkpoint.resume(parts)

@@ -16,7 +16,7 @@ from cairn.adapters.method import Method
 from cairn.config.recipe import Recipe
 from cairn.data.feed import Feed, open_feed
 from cairn.data.pipeline import load_tokenizer_of
-from cairn.data.sources.location import Location
+from cairn.data.reading import Reading
 from cairn.models.kernels.frozen_linear import use_frozen_linears
 from cairn.models.load import load_model, require_positions
 from cairn.plugins import METHODS, OPTIMIZERS, SCHEDULES, STAGES
@@ -28,7 +28,7 @@ from cairn.training.session import Session
 
 @dataclass(frozen=True)
 class Run:
-    """The parts. `validation` are held-out files; `total_steps` are optimizer steps."""
+    """The parts. `validation` is what is evaluated; `total_steps` are optimizer steps."""
 
     recipe: Recipe
     session: Session
@@ -38,12 +38,12 @@ class Run:
     schedule: Schedule
     tokenizer: Any
     feed: Feed
-    validation: tuple[Location, ...]
+    validation: tuple[Reading, ...]
     total_steps: int
 
 
-def build(recipe: Recipe, train: Path, validation: tuple[Location, ...], session: Session) -> Run:
-    """All parts of `recipe` for this worker; `train` is a folder of rows, `validation` are files."""
+def build(recipe: Recipe, train: Path, validation: tuple[Reading, ...], session: Session) -> Run:
+    """All parts of `recipe` for this worker; `train` is a folder of rows, `validation` what is evaluated."""
     settings = recipe.training
     feed = open_feed(recipe.data, train, leads=session.rank == 0)
     tokenizer = load_tokenizer_of(recipe)

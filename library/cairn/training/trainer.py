@@ -13,6 +13,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import ray
 import ray.train
 import ray.train.torch
@@ -21,8 +22,8 @@ from ray.train.torch.config import TorchConfig, _TorchBackend
 
 from cairn.config.load import build
 from cairn.config.recipe import Recipe
-from cairn.data.pipeline import Prepared, prepare
-from cairn.data.sources.location import Location
+from cairn.data.pipeline import Prepared, Streamed, provided
+from cairn.data.reading import Reading
 from cairn.errors import CairnError, StorageError, UserError
 from cairn.training.folder import CHECKPOINTS, TrainingResult, claim, publish, result_of
 from cairn.training.interface import bind_to
@@ -45,12 +46,10 @@ def train(
     if result is None:
         use_gpu = _use_gpu(recipe)
         _require_resources(recipe, use_gpu=use_gpu)
-        prepared = prepared or prepare(recipe)
         os.environ.setdefault("RAY_TRAIN_HEALTH_CHECK_INTERVAL_S", POLL_INTERVAL_S)
-        trainer = _trainer(recipe, prepared, callbacks, use_gpu=use_gpu)
         try:
-            with watched(recipe.run_path, f"train {recipe.run_name}"):
-                trainer.fit()
+            with provided(recipe, prepared) as data, watched(recipe.run_path, f"train {recipe.run_name}"):
+                _trainer(recipe, data, callbacks, use_gpu=use_gpu).fit()
         except ray.train.TrainingFailedError as failure:
             error = _explained(failure, recipe)
             write_state(recipe.run_path, FAILED, error=str(error))
@@ -60,15 +59,15 @@ def train(
 
 
 def _trainer(
-    recipe: Recipe, prepared: Prepared, callbacks: Sequence[ray.train.UserCallback], *, use_gpu: bool
+    recipe: Recipe, data: Prepared | Streamed, callbacks: Sequence[ray.train.UserCallback], *, use_gpu: bool
 ) -> ray.train.torch.TorchTrainer:
     settings = recipe.training
     return ray.train.torch.TorchTrainer(
         _work,
         train_loop_config={
             "recipe": recipe.plain(),
-            "train": str(prepared.train),
-            "validation": [str(file) for file in prepared.validation],
+            "train": str(data.train),
+            "validation": msgspec.to_builtins(data.validation),
         },
         torch_config=NodeTorchConfig(),
         scaling_config=ray.train.ScalingConfig(
@@ -95,7 +94,7 @@ def _work(config: dict[str, Any]) -> None:
     from cairn.training.loop import run
 
     recipe = build(config["recipe"], where="the recipe sent to the worker")
-    run(recipe, Path(config["train"]), [Location(file) for file in config["validation"]], RaySession())
+    run(recipe, Path(config["train"]), msgspec.convert(config["validation"], list[Reading]), RaySession())
 
 
 class RaySession:

@@ -1,8 +1,8 @@
 """What a dataset folder's own card says of its files: the `configs` in the front matter of its README.md.
 
 The hub keeps several configurations in one folder (`main/` and `socratic/` of one set, a dump a language), so taking
-every file that says `train` would train on some texts twice. The default configuration is taken; where none is marked
-so, or several splits could be meant, it is an error that shows the patterns to choose from.
+every file that says `train` would train on some texts twice. The configuration asked for is taken, else the default
+one; where none is marked so, or several splits could be meant, it is an error that shows the patterns to choose from.
 """
 
 from __future__ import annotations
@@ -15,9 +15,11 @@ import yaml
 
 from cairn.data.sources.location import Location
 from cairn.data.sources.splits import INSTEAD, split_of
-from cairn.errors import DataError
+from cairn.errors import DataError, did_you_mean
 
 CARD = "README.md"
+DEFAULT = "default"
+"""A configuration of this name is the default one, as is one that says so."""
 FRONT_MATTER = re.compile(r"\A---\s*\n(.*?)\n---\s*(?:\n|\Z)", re.DOTALL)
 MAX_CARD_BYTES = 1 << 24
 
@@ -25,15 +27,17 @@ Patterns = dict[str, list[str]]
 """Split → patterns of paths."""
 
 
-def card_files(folder: Location, paths: Sequence[str], wanted: str) -> list[str] | None:
-    """Those of `paths` (inside `folder`) that its card gives for the split; None where it says nothing of files.
+def card_files(folder: Location, paths: Sequence[str], wanted: str, config: str | None = None) -> list[str] | None:
+    """Those of `paths` (inside `folder`) that its card gives for the split of a configuration (none: the default one);
+    None where it says nothing of files.
 
-    Raises DataError where the card has no default configuration or leaves the split open.
+    Raises DataError where the card has no such configuration, no default one, or leaves the split open.
     """
-    configs = _configs(folder)
+    configs, default = _configs(folder)
     if not configs:
         return None
-    name, patterns = _default(folder, configs)
+    name = _default(folder, configs, default) if config is None else _asked(folder, configs, config)
+    patterns = configs[name]
     split = _split(folder, name, patterns, wanted)
     chosen = [re.compile(_regex(pattern)) for pattern in patterns[split]]
     found = [path for path in paths if any(pattern.fullmatch(path) for pattern in chosen)]
@@ -46,8 +50,8 @@ def card_files(folder: Location, paths: Sequence[str], wanted: str) -> list[str]
     return found
 
 
-def _configs(folder: Location) -> dict[str, Patterns]:
-    """Configuration → its patterns by split, the one marked as default under "default"; empty where it lists none."""
+def _configs(folder: Location) -> tuple[dict[str, Patterns], str | None]:
+    """Configuration → its patterns by split, empty where the card lists none; and which is the default one."""
     location = folder.joined(CARD)
     with location.failures(), location.open() as stream:
         text = stream.read(MAX_CARD_BYTES).decode("utf-8", errors="replace")
@@ -55,16 +59,17 @@ def _configs(folder: Location) -> dict[str, Patterns]:
     try:
         card = yaml.safe_load(matter[1]) if matter else None
     except yaml.YAMLError:
-        return {}
+        return {}, None
     listed = card.get("configs") if isinstance(card, dict) else None
     entries = [entry for entry in listed or () if isinstance(entry, dict)] if isinstance(listed, list) else []
     found = {}
+    default = None
     for entry in entries:
-        name = "default" if entry.get("default") else str(entry.get("config_name", "default"))
-        patterns = _patterns(entry)
+        name, patterns = str(entry.get("config_name", DEFAULT)), _patterns(entry)
         if patterns:
             found[name] = patterns
-    return found
+            default = name if entry.get("default") or (name == DEFAULT and default is None) else default
+    return found, default
 
 
 def _patterns(entry: dict[str, Any]) -> Patterns:
@@ -81,16 +86,23 @@ def _patterns(entry: dict[str, Any]) -> Patterns:
     return {split: [f"{base}/{path}" if base else path for path in several] for split, several in found.items()}
 
 
-def _default(folder: Location, configs: dict[str, Patterns]) -> tuple[str, Patterns]:
-    name = "default" if "default" in configs else next(iter(configs))
-    if len(configs) > 1 and name != "default":
+def _asked(folder: Location, configs: dict[str, Patterns], config: str) -> str:
+    if config not in configs:
+        raise DataError(
+            f"its card has no configuration '{config}'", where=str(folder), next_step=did_you_mean(config, configs)
+        )
+    return config
+
+
+def _default(folder: Location, configs: dict[str, Patterns], default: str | None) -> str:
+    if default is None and len(configs) > 1:
         shown = "; ".join(f"{config}: {_shown(folder, patterns)}" for config, patterns in list(configs.items())[:5])
         raise DataError(
             f"it holds {len(configs)} configurations and its card marks none as the default: {', '.join(configs)}",
             where=str(folder),
             next_step=f"name the files of one. {shown}",
         )
-    return name, configs[name]
+    return default or next(iter(configs))
 
 
 def _split(folder: Location, config: str, patterns: Patterns, wanted: str) -> str:

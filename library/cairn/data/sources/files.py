@@ -15,20 +15,24 @@ from cairn.data.sources.tree import tree_files, walk
 from cairn.errors import DataError
 
 
-def resolve(patterns: Iterable[Location | str | Path], *, split: str | None = None) -> list[Location]:
+def resolve(
+    patterns: Iterable[Location | str | Path], *, split: str | None = None, config: str | None = None
+) -> list[Location]:
     """The files of paths, globs (`**` too) and folders: in the order given, sorted within each, each once.
 
     A folder stands for the files of known kinds below it, without hidden ones and without what only describes a
     dataset (`splits.py`). With `split` (train, validation or test), those of that split alone where the folder's card
     or any file's name says a split, for validation else test, for test else validation, else train; all files else. A folder of source files, or any
     folder after `tree:`, is one location whose rows are its files; beside files of rows, source files are passed over.
-    A Location is taken as found before.
+    `config`: a configuration that a folder's card lists, rather than its default one. A Location is taken as found
+    before.
 
-    Raises DataError for a pattern without a file, an unreadable file, an unknown suffix, or a folder without that split.
+    Raises DataError for a pattern without a file, an unreadable file, an unknown suffix, or a folder without that split
+    or configuration.
     """
     found: dict[Location, None] = {}
     for pattern in patterns:
-        for location in [pattern] if isinstance(pattern, Location) else _matches(str(pattern), split):
+        for location in [pattern] if isinstance(pattern, Location) else _matches(str(pattern), split, config):
             found.setdefault(location)
     return list(found)
 
@@ -38,14 +42,14 @@ def size_of(location: Location) -> int:
     return sum(file.size() for _, file in tree_files(location)) if location.is_tree else location.size()
 
 
-def _matches(pattern: str, split: str | None) -> list[Location]:
+def _matches(pattern: str, split: str | None, config: str | None) -> list[Location]:
     location = Location.of(pattern)
     if location.is_tree:
         tree_files(location)
         return [location]
     found = _local(location) if location.is_local else _remote(location)
     if found is None:
-        found = _folder(location, split)
+        found = _folder(location, split, config)
         for file in found:
             if file.is_local:
                 _check_readable(file.path)
@@ -104,7 +108,7 @@ def _remote(location: Location) -> list[Location] | None:
     return None if info["type"] == "directory" else [location]
 
 
-def _folder(folder: Location, split: str | None) -> list[Location]:
+def _folder(folder: Location, split: str | None, config: str | None) -> list[Location]:
     walked = walk(folder)
     files = {path: file for path, file in walked if find_kind(path.rsplit("/", 1)[-1]) and not is_never_data(path)}
     kinds = {path: kind_of(file) for path, file in files.items()}
@@ -120,7 +124,13 @@ def _folder(folder: Location, split: str | None) -> list[Location]:
         raise DataError("the folder holds no data files", where=str(folder), next_step=known_suffixes())
     if split is None:
         return list(files.values())
-    told = card_files(folder, list(files), split) if CARD in dict(walked) else None
+    told = card_files(folder, list(files), split, config) if CARD in dict(walked) else None
+    if told is None and config is not None:
+        raise DataError(
+            f"there is no card that lists a configuration '{config}'",
+            where=str(folder),
+            next_step="name the files that are meant",
+        )
     return _named_so(folder, files, split) if told is None else [files[path] for path in told]
 
 

@@ -1,27 +1,29 @@
 """Bits per byte of held-out text at chosen steps, spread over the workers.
 
-Documents of `data.validation` are scored like `cairn evaluate` does, in windows of `data.sequence_length` tokens;
-conversations by the stage's own loss over their answers, which is also reported per token. The sample is fixed:
-the subsets take turns, so a file sorted by subset is no trap. Cost: one forward pass over the sample each time; at
-the start up to `SEARCHED` records are read for every one that is kept.
+Documents of `data.validation`, and those that `data.hold_out` keeps from training, are scored like `cairn evaluate`
+does, in windows of `data.sequence_length` tokens; conversations by the stage's own loss over their answers, which is
+also reported per token. The sample is fixed: files and subsets take turns, so a file sorted by subset is no trap. Cost:
+one forward pass over the sample each time; at the start up to `SEARCHED` records are read for every one that is kept.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from itertools import chain, zip_longest
+import math
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
+from itertools import chain, islice, zip_longest
 from typing import TypeVar
 
 from cairn.data.batch import Batch, collate
-from cairn.data.documents import read_records
 from cairn.data.drops import Rejected
 from cairn.data.encoding import Encoder
 from cairn.data.packing import row_of
+from cairn.data.reading import Reading, records_of
 from cairn.data.rows import Sample
 from cairn.evaluation.bits_per_byte import score_documents, totals
 from cairn.evaluation.scores import LN_2
 from cairn.metrics import Metric
-from cairn.records import Conversation, Document
+from cairn.records import Conversation, Document, Record
 from cairn.training.callback import Callback, Figures
 from cairn.training.run import Run
 
@@ -68,21 +70,30 @@ class HeldOut(Callback):
 
 
 def choose(records: Iterable[Held], count: int) -> list[Held]:
-    """`count` records, the subsets taking turns in the order in which they first appear."""
-    by_subset: dict[str, list[Held]] = {}
+    """`count` records, the subsets of each file taking turns in the order in which they first appear."""
+    groups: dict[tuple[str, str], list[Held]] = {}
     for record in records:
-        by_subset.setdefault(record.subset, []).append(record)
-    turns = chain.from_iterable(zip_longest(*by_subset.values()))
+        groups.setdefault((record.source.file, record.subset), []).append(record)
+    turns = chain.from_iterable(zip_longest(*groups.values()))
     return [record for record in turns if record is not None][:count]
 
 
-def _records(run: Run) -> Iterable[Held]:
-    data = run.recipe.data
-    limit = SEARCHED * run.recipe.training.evaluate_documents
-    for record in read_records(run.validation, data.format, limit, data.subsets):
-        if not isinstance(record, Rejected):
-            assert isinstance(record, Document | Conversation), record
-            yield record
+def _records(run: Run) -> Iterator[Held]:
+    wanted = run.recipe.training.evaluate_documents
+    split = sum(reading.held_out for reading in run.validation)
+    for reading in run.validation:
+        for record in _few_of(reading, wanted, split):
+            if not isinstance(record, Rejected):
+                assert isinstance(record, Document | Conversation), record
+                yield record
+
+
+def _few_of(reading: Reading, wanted: int, split: int) -> Iterator[Record | Rejected]:
+    """The first records of a file; of `split` training files so many that all together have some to choose from."""
+    if reading.held_out:
+        enough = max(wanted, SEARCHED * wanted * reading.hold_out.share)
+        return islice(records_of(reading), math.ceil(enough / split))
+    return records_of(replace(reading, limit=min(SEARCHED * wanted, reading.limit or SEARCHED * wanted)))
 
 
 def _mine(run: Run, items: Sequence[Item]) -> list[Item]:
