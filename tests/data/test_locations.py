@@ -19,6 +19,8 @@ from fsspec.implementations.memory import MemoryFileSystem
 from tests.data.recipes import data_recipe
 
 from cairn.cluster.evaluation import EvaluationJob, _rank
+from cairn.config.recipe import Data
+from cairn.data.datasets import data_files
 from cairn.data.documents import read_documents, read_records
 from cairn.data.drops import Rejected
 from cairn.data.fingerprint import content_identity
@@ -158,6 +160,8 @@ def test_a_card_says_which_files_are_the_training_data(tmp_path: Path) -> None:
     )
     assert inside(resolve([folder], split="train"), folder) == ["main/train-0.parquet"]
     assert inside(resolve([folder], split="validation"), folder) == ["main/test-0.parquet"]
+    for name in ("main", "other"):
+        assert inside(resolve([folder], split="train", config=name), folder) == [f"{name}/train-0.parquet"]
     assert inside(resolve([folder / "other"], split="train"), folder) == ["other/train-0.parquet"]
     assert len(resolve([folder])) == 4
     card(folder, {"config_name": "default", "data_files": "other/*.parquet"})
@@ -189,6 +193,10 @@ def test_a_card_that_leaves_it_open_is_an_error_that_shows_the_choice(tmp_path: 
             resolve([card(folder, *configs)], split="train")
         assert advice in caught.value.next_step
         assert caught.value.where == str(folder)
+    with pytest.raises(DataError, match="no configuration 'c'"):
+        resolve([card(folder, config("a", train="a/*"))], split="train", config="c")
+    with pytest.raises(DataError, match="no card that lists a configuration 'c'"):
+        resolve([fill(tmp_path / "plain", "a.jsonl")], split="train", config="c")
     for text in (
         "---\nconfigs: [\n---\n",
         "---\nconfigs: 3\n---\n",
@@ -203,7 +211,7 @@ def test_a_card_that_leaves_it_open_is_an_error_that_shows_the_choice(tmp_path: 
 def test_training_and_validation_take_their_own_files_of_a_folder(tmp_path: Path, tiny_path: Path) -> None:
     folder = fill(tmp_path / "set", "train.jsonl", "validation.jsonl", "test.jsonl")
     prepared = prepare_local(data_recipe(tiny_path, folder, validation=[str(folder)]))
-    assert inside(list(prepared.validation), folder) == ["validation.jsonl"]
+    assert [reading.path for reading in prepared.validation] == [str(folder / "validation.jsonl")]
     assert prepared.manifest.documents == 1
     job = EvaluationJob(model=str(tiny_path), data=(str(folder),))
     assert [file.name for file in job.files()] == ["test.jsonl"]
@@ -371,7 +379,7 @@ def test_a_dataset_of_the_hub_trains_on_its_train_files(hub: HubLike, tiny_path:
     folder = "hublike://datasets/org/name"
     recipe = data_recipe(tiny_path, [folder], validation=[folder])  # type: ignore[list-item]
     prepared = prepare_local(recipe)
-    assert [str(file) for file in prepared.validation] == [f"{folder}/data/test-00000-of-00001.parquet"]
+    assert [reading.path for reading in prepared.validation] == [f"{folder}/data/test-00000-of-00001.parquet"]
     shards = TokenShards.open(prepared.train)
     assert shards.manifest.documents == 2
     assert f"{folder}/data/train-00000-of-00001.parquet:1" in shards[0].sources
@@ -383,6 +391,28 @@ def test_a_dataset_of_the_hub_trains_on_its_train_files(hub: HubLike, tiny_path:
     assert hub.info(name)["size"] == size
     assert content_identity(resolve([folder], split="train")[0]) != before
     assert prepare_local(recipe).train != prepared.train
+
+
+def test_the_subset_of_a_catalogue_is_a_configuration_of_the_hub(
+    hub: HubLike, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What `load_dataset(name=…)` takes, whatever its files are called; of a local folder a folder in it."""
+    monkeypatch.setattr("cairn.data.catalog.HUB", "hublike://datasets/")
+    for name in ("x", "y"):
+        hub.pipe(f"/datasets/org/set/data/{name}-train.jsonl", LINE)
+    matter = json.dumps({"configs": [config("en", default=True, train="data/x-*"), config("de", train="data/y-*")]})
+    hub.pipe("/datasets/org/set/README.md", f"---\n{matter}\n---\n".encode())
+    fill(tmp_path / "set" / "de", "train.jsonl")
+    listed = {
+        "default": {"hf_hub_url": "org/set"},
+        "named": {"hf_hub_url": "org/set", "subset": "de"},
+        "local": {"file_name": "set", "subset": "de"},
+    }
+    (tmp_path / "dataset_info.json").write_text(json.dumps(listed))
+    data = Data.parse({"train": [{"catalog": str(tmp_path), "name": list(listed)}]})
+    found = [str(file.location) for file in data_files(data, documents=True)]
+    base = "hublike://datasets/org/set/data"
+    assert found == [f"{base}/x-train.jsonl", f"{base}/y-train.jsonl", f"{tmp_path}/set/de/train.jsonl"]
 
 
 def test_the_identity_of_a_remote_file_changes_with_it(memory: MemoryFileSystem) -> None:

@@ -119,7 +119,7 @@ def test_the_second_time_nothing_is_read(tmp_path: Path, tiny_path: Path, monkey
     assert len(said) == 5
     assert said == sorted(said)
     assert said[-1] == (path.stat().st_size, path.stat().st_size)
-    monkeypatch.setattr("cairn.data.pipeline.read_chunks", None)
+    monkeypatch.setattr("cairn.data.building.read_chunks", None)
     assert prepare_local(data_recipe(tiny_path, path)).train == first.train
     moved = path.rename(tmp_path / "moved.jsonl.zst")
     assert prepare_local(data_recipe(tiny_path, moved)).train == first.train

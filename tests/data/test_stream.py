@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import json
+import random
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import fsspec
 import numpy as np
 import pytest
+import zstandard
 
 from cairn.config.load import build, with_overrides
 from cairn.config.recipe import Recipe
@@ -239,13 +242,21 @@ def test_without_weights_datasets_take_turns_and_end_together(tmp_path: Path, ti
     assert sum(of_b[:30]) > 5 < sum(of_b[30:])
 
 
+def test_a_stream_from_another_file_system_is_the_same(tmp_path: Path, tiny_path: Path) -> None:
+    path = documents(tmp_path / "a.jsonl", 60)
+    memory = fsspec.filesystem("memory")
+    memory.pipe("/stream/a.jsonl", path.read_bytes())
+    with streamed(recipe_of(tmp_path, tiny_path, [str(path)])) as feed:
+        local, _ = taken(feed, START, [20])
+    with streamed(recipe_of(tmp_path / "remote", tiny_path, ["memory://stream/a.jsonl"])) as feed:
+        remote, _ = taken(feed, START, [20])
+    memory.rm("/stream", recursive=True)
+    assert [row.tokens.tolist() for row in remote] == [row.tokens.tolist() for row in local]
+
+
 def stops(recipe: Recipe) -> UserError:
-    with streamed(recipe) as feed:
-        cursor = START
-        with pytest.raises(UserError) as caught:
-            for _ in range(100):
-                _, cursor = feed.take(cursor, 5)
-    assert feed.spool.failure() is not None  # type: ignore[attr-defined]
+    with streamed(recipe) as feed, pytest.raises(UserError) as caught:
+        taken(feed, START, [5] * 100)
     return caught.value
 
 
@@ -264,10 +275,13 @@ def test_bad_data_stops_it_with_the_words_of_preparing(tmp_path: Path, tiny_path
         assert type(error) is DataError
         assert (error.what, error.where) == (prepared.value.what, prepared.value.where)
         assert error.next_step == prepared.value.next_step
-    truncated = documents(tmp_path / "cut.jsonl", 50)
-    truncated.write_bytes(truncated.read_bytes() + b"\x28\xb5\x2f\xfd")
-    with pytest.raises(DataError, match="there is no such file"), streamed(
-        recipe_of(tmp_path / "3", tiny_path, [str(tmp_path / "gone.jsonl")])
+    truncated = tmp_path / "cut.jsonl.zst"
+    noise = [{"text": f"document {i}", "noise": random.Random(i).randbytes(2000).hex()} for i in range(100)]
+    truncated.write_bytes(zstandard.compress("\n".join(map(json.dumps, noise)).encode())[:-20])
+    assert "the file is truncated" in stops(recipe_of(tmp_path / "4", tiny_path, [str(truncated)], format="text")).what
+    with (
+        pytest.raises(DataError, match="there is no such file"),
+        streamed(recipe_of(tmp_path / "3", tiny_path, [str(tmp_path / "gone.jsonl")])),
     ):
         pass
 

@@ -52,7 +52,7 @@ def records_of(reading: Reading, on_bytes: Callable[[int], None] | None = None) 
     location, rule = Location(reading.path), reading.hold_out
     records = read_records([location], reading.format, reading.limit, reading.subsets, on_bytes=on_bytes)
     if rule == HoldOut():
-        yield from records
+        yield from () if reading.held_out else records
         return
     taken, last = 0, None
     for record in records:

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import replace
 from itertools import chain, islice, zip_longest
 from typing import TypeVar
 
@@ -83,17 +82,17 @@ def _records(run: Run) -> Iterator[Held]:
     split = sum(reading.held_out for reading in run.validation)
     for reading in run.validation:
         for record in _few_of(reading, wanted, split):
-            if not isinstance(record, Rejected):
-                assert isinstance(record, Document | Conversation), record
-                yield record
+            assert isinstance(record, Document | Conversation), record
+            yield record
 
 
-def _few_of(reading: Reading, wanted: int, split: int) -> Iterator[Record | Rejected]:
+def _few_of(reading: Reading, wanted: int, split: int) -> Iterator[Record]:
     """The first records of a file; of `split` training files so many that all together have some to choose from."""
+    enough: float = SEARCHED * wanted
     if reading.held_out:
-        enough = max(wanted, SEARCHED * wanted * reading.hold_out.share)
-        return islice(records_of(reading), math.ceil(enough / split))
-    return records_of(replace(reading, limit=min(SEARCHED * wanted, reading.limit or SEARCHED * wanted)))
+        enough = max(wanted, enough * reading.hold_out.share) / split
+    records = (record for record in records_of(reading) if not isinstance(record, Rejected))
+    return islice(records, math.ceil(enough))
 
 
 def _mine(run: Run, items: Sequence[Item]) -> list[Item]:
