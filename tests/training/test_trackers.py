@@ -2,40 +2,18 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
-from types import SimpleNamespace
-from typing import Any
 
 import pytest
+from tests.training.tracked import run_in, write
 
-from cairn.config.load import build
+from cairn.errors import UserError
 from cairn.plugins import TRACKERS
+from cairn.training.journal import Journal
 from cairn.training.trackers.jsonl import METRICS, read_metrics
 
-pytestmark = pytest.mark.unit
-
-
-def run_in(folder: Path) -> Any:
-    """What a tracker sees of a run whose folder is under `folder`."""
-    values = {
-        "model": {"path": "model"},
-        "data": {"train": ["x.jsonl"]},
-        "stage": "sft",
-        "storage": {"path": str(folder), "run": "mine"},
-    }
-    recipe = build(values)
-    recipe.run_path.mkdir(parents=True, exist_ok=True)
-    return SimpleNamespace(recipe=recipe)
-
-
-def write(name: str, run: Any, steps: range, *, resumed_at: int, shift: float = 0.0, **config: Any) -> None:
-    tracker = TRACKERS.load(name)
-    tracker = tracker(tracker.Config.parse(config))
-    tracker.open(run, resumed_at=resumed_at)
-    for step in steps:
-        tracker.write(step, {"loss": step + shift, "note": None})
-        tracker.write_text(step, "samples", f"said at {step}")
-    tracker.close()
+pytestmark = [pytest.mark.unit, pytest.mark.usefixtures("group")]
 
 
 def test_jsonl_takes_back_what_is_done_again(tmp_path: Path) -> None:
@@ -63,14 +41,20 @@ def test_tensorboard_shows_each_step_once(tmp_path: Path) -> None:
     assert [event.step for event in events] == list(range(1, 10))
     assert [event.value for event in events[4:]] == [5.5, 6.5, 7.5, 8.5, 9.5]
     texts = found.Tensors("samples/text_summary")
-    assert [event.step for event in texts] == list(range(1, 10))
+    assert {event.step for event in texts} == set(range(1, 10))
     assert texts[-1].tensor_proto.string_val[0] == b"said at 9"
 
 
-@pytest.mark.parametrize("name", TRACKERS.names())
-def test_every_tracker_keeps_the_contract(name: str, tmp_path: Path) -> None:
-    tracker = TRACKERS.load(name)
-    assert tracker.__doc__
-    assert tracker.Config.parse(tracker.Config().model_dump(mode="json")) == tracker.Config()
-    write(name, run_in(tmp_path), range(1, 3), resumed_at=0)
-    assert any(path.is_file() for path in tmp_path.rglob("*"))
+def test_a_missing_package_names_the_extra(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "wandb", None)
+    with pytest.raises(UserError, match="needs a package that is not installed") as refused:
+        Journal(run_in(tmp_path, trackers=["wandb"]), resumed_at=0)
+    assert "cairn[track]" in refused.value.next_step
+
+
+def test_the_contract_of_every_tracker() -> None:
+    """The services write in `test_services.py`, Prometheus in `test_prometheus.py`."""
+    assert set(TRACKERS.names()) == {"jsonl", "tensorboard", "wandb", "mlflow", "prometheus"}
+    for name in TRACKERS.names():
+        tracker = TRACKERS.load(name)
+        assert tracker.Config.parse(tracker.Config().model_dump(mode="json")) == tracker.Config()

@@ -43,9 +43,9 @@ class Journal:
         numbers = {name: value for name, value in figures.items() if not isinstance(value, str)}
         finite = {name: value if math.isfinite(value) else None for name, value in numbers.items()}
         for name, tracker in self.trackers.items():
-            self._try(name, tracker.write, step, finite)
             for key, text in texts.items():
                 self._try(name, tracker.write_text, step, key, text)
+            self._try(name, tracker.write, step, finite)
         self.latest |= finite
         self._state(step)
 

@@ -23,5 +23,8 @@ class Session(Protocol):
     def report(self, metrics: Mapping[str, float], checkpoint: Path | None, *, name: str) -> None:
         """Hand on a step's metrics; `checkpoint` is a folder of rank 0 to keep under `name`, and then to delete."""
 
+    def expose(self, run: str, values: Mapping[str, float]) -> None:
+        """Show the newest values to whoever scrapes the cluster; UserError where nobody can."""
+
     def latest_checkpoint(self) -> AbstractContextManager[Path | None]:
         """The newest kept checkpoint as a folder readable inside the block; all workers leave it together."""
