@@ -120,6 +120,7 @@ model:
   trust_remote_code: true
 data:
   train: [{catalog: /corpora/field/dataset_info.json, name: [identity, alpaca_en_demo]}]
+  hold_out: 0.1
   sequence_length: 2048
   truncation: keep_start
   packing: true
@@ -146,7 +147,7 @@ storage:
 """,
     {
         "template": "the model's own chat template",
-        "val_size": "data.validation",
+        "val_size": "taken",
         "gradient_accumulation_steps": "2 × 4 × 4 workers",
         "resume_from_checkpoint": "default",
         "lr_scheduler_kwargs.min_lr": "taken",
@@ -504,6 +505,7 @@ model:
   path: m/base
 data:
   train: [{catalog: data/dataset_info.json, name: a, weight: 0.7}, {catalog: data/dataset_info.json, name: b, weight: 0.3}]
+  validation: [{catalog: data/dataset_info.json, name: held}]
   sequence_length: 2048
   truncation: keep_start
   packing: false
@@ -523,7 +525,7 @@ storage:
 """,
     {
         "train_on_prompt": "answers alone",
-        "eval_dataset": "in data.validation",
+        "eval_dataset": "taken",
         "use_apollo": "two optimizers",
         "apollo_rank": "has no effect with optimizer galore",
         "cutof_len": "did you mean 'cutoff_len'",
@@ -592,7 +594,7 @@ model:
   quantization: nf4
 data:
   train: [{path: 'hf://datasets/teknium/GPT4-LLM-Cleaned', format: alpaca}, {path: ./chats.jsonl, format: {like: openai, rename: {messages: conversations, role: from, content: value}, roles: {human: user, gpt: assistant}}}]
-  validation: [./held.jsonl]
+  validation: [{path: ./held.jsonl, format: openai}]
   sequence_length: 4096
   packing: true
 stage: {name: sft}
@@ -612,7 +614,7 @@ storage:
   run: first-run
 """,
     {
-        "test_datasets.0.type": "detected",
+        "test_datasets.0.type": "taken",
         "wandb_project": "no tracker wandb",
         "pad_to_sequence_len": "never padded",
         "evals_per_epoch": "training.evaluate_every",

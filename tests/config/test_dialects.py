@@ -229,6 +229,17 @@ def test_datasets_that_lie_elsewhere() -> None:
     assert from_llamafactory(dataset="a,b", mix_strategy="interleave_over", interleave_probs="0.5").problems
 
 
+def test_a_stream_and_what_is_held_out() -> None:
+    data = from_llamafactory(streaming=True, buffer_size=5000, val_size=100, max_steps=50).values["data"]
+    assert (data["streaming"], data["shuffle_rows"], data["hold_out"]) == (True, 5000, 100)
+    prepared = from_llamafactory(buffer_size=5000, streaming=False, val_size=0)
+    assert row(prepared, "buffer_size")[2] == "has no effect without streaming"
+    assert not {"streaming", "shuffle_rows", "hold_out"} & set(prepared.values["data"])
+    assert row(from_llamafactory(buffer_size=16384), "buffer_size")[0] == "default"
+    held = from_axolotl(datasets=[{"path": "a.jsonl"}], val_set_size=0.05, streaming=True).values["data"]
+    assert (held["hold_out"], held["streaming"]) == (0.05, True)
+
+
 def test_deepspeed_of_unknown_name_is_asked_for() -> None:
     assert row(from_llamafactory(deepspeed="nowhere/own.json"), "deepspeed") == (
         "no equal",

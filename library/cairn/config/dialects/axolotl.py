@@ -200,9 +200,8 @@ KEYS: dict[str, Rule] = {
     **axolotl_data.KEYS,
     "sequence_len": To("data.sequence_length"),
     "sample_packing": To("data.packing"),
-    "val_set_size": To(
-        "data.validation_fraction", off=0, optional="hold rows out in a file of their own and name it data.validation"
-    ),
+    "val_set_size": To("data.hold_out", off=0),
+    "streaming": To("data.streaming", off=False),
     # Trainer.
     "micro_batch_size": micro_batch,
     "gradient_accumulation_steps": accumulation,

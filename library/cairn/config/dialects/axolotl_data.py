@@ -61,10 +61,9 @@ def places(name: str) -> Rule:
 
     def rule(draft: Draft, value: Any) -> Found:
         target = LISTS[name]
-        plain = target == "data.validation"
         found: list[Any] = []
         for entry in draft.get(name):
-            known = None if plain else format_of(draft, entry)
+            known = format_of(draft, entry)
             found += [item if known is None else {"path": item, "format": known} for item in place(draft, entry)]
         return draft.take(target, found)
 
@@ -112,7 +111,7 @@ def named(name: str) -> Rule:
 
     def rule(draft: Draft, value: Any) -> Found:
         entries = draft.get(name)
-        if LISTS[name] == "data.validation" or all(format_of(draft, entry) is None for entry in entries):
+        if all(format_of(draft, entry) is None for entry in entries):
             return no_equal(AUTO)
         return Found("taken", LISTS[name], "as its format")
 

@@ -24,7 +24,7 @@ LEFT = {
         "dataset_prepared_path skip_prepare_dataset push_dataset_to_hub dataset_shard_num dataset_shard_idx"
     ),
     "Ray Data takes the CPUs that there are": (
-        "dataset_processes dataset_num_proc dataset_keep_in_memory preprocess_iterable streaming"
+        "dataset_processes dataset_num_proc dataset_keep_in_memory preprocess_iterable"
         " streaming_multipack_buffer_size pretrain_multipack_buffer_size"
     ),
     "the order is drawn from the seed over the whole epoch": "shuffle_merged_datasets curriculum_sampling",

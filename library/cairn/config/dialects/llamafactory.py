@@ -15,6 +15,7 @@ from cairn.config.dialects.llamafactory_rules import (
     accumulation,
     adapters,
     batch,
+    buffer,
     checkpointing,
     chosen,
     cutoff,
@@ -170,10 +171,9 @@ KEYS: dict[str, Rule] = {
     "mask_history": To("data.train_on", lambda _: "last", off=False),
     "mix_strategy": mixing,
     "interleave_probs": probabilities,
-    "streaming": To("data.streaming", off=False, optional="prepared shards are read as a stream anyway"),
-    "val_size": To(
-        "data.validation_fraction", off=0, optional="hold rows out in a file of their own and name it data.validation"
-    ),
+    "streaming": To("data.streaming", off=False),
+    "buffer_size": buffer,
+    "val_size": To("data.hold_out", off=0),
     # Trainer.
     "per_device_train_batch_size": batch,
     "gradient_accumulation_steps": accumulation,

@@ -12,7 +12,7 @@ LEFT = {
     ),
     "rows are packed, so lengths need no sorting": "sortish_sampler",
     "Ray Data takes the CPUs that there are": "preprocessing_num_workers preprocessing_batch_size",
-    "the order is drawn from the seed over the whole epoch": "buffer_size disable_shuffling",
+    "the order is drawn from the seed over the whole epoch": "disable_shuffling",
     "padding is never in the loss": "ignore_pad_token_for_loss",
     "each file of data.validation is scored by itself": "eval_on_each_dataset",
     "answers alone are trained; for every token, train on documents with stage pretrain": "train_on_prompt",
@@ -77,7 +77,7 @@ LEFT = {
     "max_new_tokens is the length of an answer": "max_length",
 }
 DEFAULTS: dict[str, Any] = {
-    "do_train": True, "plot_loss": True, "template": None, "enable_thinking": True, "buffer_size": 16384,
+    "do_train": True, "plot_loss": True, "template": None, "enable_thinking": True,
     "preprocessing_batch_size": 1000, "ignore_pad_token_for_loss": True, "image_max_pixels": 589824,
     "image_min_pixels": 1024, "video_max_pixels": 65536, "video_min_pixels": 256, "video_fps": 2.0,
     "video_maxlen": 128, "audio_sampling_rate": 16000, "freeze_vision_tower": True,

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any, get_args
+from typing import Any
 
 from cairn.config.dialects.trainer import names_of
 from cairn.config.dialects.translation import Draft, Found, NoEqual, Rule, WrongValue, no_equal
-from cairn.config.recipe import Data, Dataset
 
 LOSS_IS_STAGE = {"orpo": "orpo", "simpo": "simpo", "kto_pair": "kto"}
 DPO_LOSSES = ("sigmoid", "hinge", "ipo")
+SHUFFLE_BUFFER = 16384
 ENDS = {"interleave_under": "first", "interleave_over": "all"}
 
 
@@ -63,8 +63,6 @@ def datasets(target: str) -> Rule:
             return draft.take(target, [f"hf://datasets/{name}" for name in names])
         if str(folder).startswith("REMOTE:"):
             raise NoEqual(f"download dataset_info.json and the data of {folder[7:]}, then set {target}")
-        if target == "data.validation" and not _validates_by_catalogue():
-            return no_equal("name its file itself in data.validation")
         catalog = f"{str(folder).rstrip('/')}/dataset_info.json"
         weights = mixing_weights(draft, len(names)) if target == "data.train" else []
         if weights:
@@ -73,11 +71,6 @@ def datasets(target: str) -> Rule:
         return draft.take(target, [{"catalog": catalog, "name": names[0] if len(names) == 1 else names}])
 
     return rule
-
-
-def _validates_by_catalogue() -> bool:
-    """Whether data.validation takes entries as data.train does."""
-    return Dataset in get_args(get_args(Data.model_fields["validation"].annotation)[0])
 
 
 def mixing_weights(draft: Draft, count: int) -> list[float]:
@@ -105,6 +98,13 @@ def probabilities(draft: Draft, value: Any) -> Found:
     if len(names_of(value)) != count:
         raise WrongValue(value, [f"{count} numbers, one a dataset"])
     return Found("taken", "data.train", "as weights")
+
+
+def buffer(draft: Draft, value: Any) -> Found:
+    """Shuffles a stream; prepared data is shuffled over all of it."""
+    if not draft.get("streaming"):
+        return Found("default") if value == SHUFFLE_BUFFER else no_equal("has no effect without streaming")
+    return draft.take("data.shuffle_rows", value, "rows rather than samples")
 
 
 def dataset_folder(draft: Draft, value: Any) -> Found:
