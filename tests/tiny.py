@@ -56,6 +56,17 @@ def build_model(*, seed: int = 0, vocab_size: int = 260, hidden_size: int = 64, 
     return LlamaForCausalLM(LlamaConfig(**settings)).eval()
 
 
+def build_scorer(*, seed: int = 0) -> Any:
+    """The same with a head of one number in place of the vocabulary's."""
+    import torch
+    from transformers import LlamaForSequenceClassification
+
+    torch.manual_seed(seed)
+    config = build_model(seed=seed).config
+    config.num_labels, config.pad_token_id = 1, 0
+    return LlamaForSequenceClassification(config).eval()
+
+
 def save_tiny(folder: Path, **config: Any) -> Path:
     """A whole model directory: config, safetensors, tokenizer, chat template."""
     tokenizer = build_tokenizer()

@@ -32,7 +32,8 @@ def test_scaling_follows_rslora_and_patterns(tmp_path):
 
 CONFIGS = {
     "another method": ({"peft_type": "LOHA"}, "peft_type is 'LOHA'"),
-    "another task": ({"task_type": "SEQ_CLS"}, "task_type is 'SEQ_CLS'"),
+    "another task": ({"task_type": "TOKEN_CLS"}, "task_type is 'TOKEN_CLS'"),
+    "one that scores": ({"task_type": "SEQ_CLS"}, "it scores and does not speak"),
     "no rank": ({"r": 0}, "r is 0"),
     "a rank of text": ({"r": "4"}, "r is '4'"),
     "no alpha": ({"lora_alpha": 0}, "lora_alpha is 0"),

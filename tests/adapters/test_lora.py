@@ -72,7 +72,7 @@ def test_peft_itself_opens_what_we_save(tmp_path):
 
 def test_attached_to_go_on_training_only_the_adapter_trains(tmp_path):
     save_peft(trained("llama"), tmp_path)
-    again = attach_saved(build_family("llama"), tmp_path, trainable=True)
+    again = Lora().go_on(build_family("llama"), tmp_path)
     assert all(("lora_" in name) == parameter.requires_grad for name, parameter in again.named_parameters())
 
 

@@ -43,10 +43,25 @@ def write_conversations(path: Path, count: int) -> Path:
     return path
 
 
-def recipe_for(folder: Path, model: Path, stage: str = "pretrain", **sections: Mapping[str, Any]) -> Recipe:
+def write_comparisons(path: Path, count: int) -> Path:
+    """Pairs of answers: the chosen one names the words that follow, the rejected one those before."""
+    lines = []
+    for i in range(count):
+        chosen = " ".join(WORDS[(i + k) % len(WORDS)] for k in range(1, 2 + i % 3))
+        rejected = " ".join(WORDS[(i - k) % len(WORDS)] for k in range(1, 2 + (i + 1) % 3))
+        lines.append({"prompt": f"Which word follows {WORDS[i % len(WORDS)]}?", "chosen": chosen, "rejected": rejected})
+    path.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    return path
+
+
+WRITERS = {"pretrain": write_documents, "sft": write_conversations}
+"""Of any other stage: comparisons."""
+
+
+def recipe_for(folder: Path, model: Path, stage: str = "pretrain", /, **sections: Mapping[str, Any]) -> Recipe:
     """A recipe of 20 steps in fp32 over toy data in `folder`; `sections` override keys, plugin sections as a whole."""
     folder.mkdir(parents=True, exist_ok=True)
-    write = write_documents if stage == "pretrain" else write_conversations
+    write = WRITERS.get(stage, write_comparisons)
     values: dict[str, Any] = {
         "model": {"path": str(model)},
         "data": {"train": [str(write(folder / f"{stage}.jsonl", 40))], "sequence_length": 96},

@@ -16,14 +16,19 @@ from cairn.adapters.files import LoraWeights, is_transposed, read_lora, shape_pr
 from cairn.adapters.peft_config import expected_rank
 from cairn.errors import AdapterError
 from cairn.models.linears import linear_shapes, shortest_names
+from cairn.models.scores import HEAD
 
 
-def attach_saved(model: Any, folder: str | Path, *, trainable: bool = False) -> Any:
-    """A PEFT model over `model` with the LoRA of `folder`, in evaluation mode; `model` is untouched on a refusal.
+def attach_saved(model: Any, folder: str | Path) -> Any:
+    """A PEFT model over `model` with the LoRA of `folder`, frozen, in evaluation mode; `model` is untouched on a refusal.
 
     Raises AdapterError when the adapter is refused or does not fit `model`.
     """
-    weights = read_lora(folder)
+    return attach_fitting(model, read_lora(folder, scores=hasattr(model, HEAD)), folder)
+
+
+def attach_fitting(model: Any, weights: LoraWeights, folder: str | Path, *, trainable: bool = False) -> Any:
+    """The same of `weights` read from `folder`; AdapterError when they do not fit."""
     problems = list(shape_problems(weights.layers, linear_shapes(model)))
     if problems:
         raise AdapterError(
@@ -46,9 +51,16 @@ def attach_weights(model: Any, weights: LoraWeights, *, trainable: bool = False)
             layer = base.get_submodule(path)
             layer.lora_A["default"].weight.copy_(a)
             layer.lora_B["default"].weight.copy_(b)
+        if weights.head is not None:
+            getattr(base, HEAD).modules_to_save["default"].weight.copy_(weights.head)
     if not trainable:
         adapted.requires_grad_(False)
     return adapted
+
+
+def task_type(model: Any) -> str:
+    """PEFT's word for what `model` does; of one that scores it trains and saves the head too."""
+    return "SEQ_CLS" if hasattr(model, HEAD) else "CAUSAL_LM"
 
 
 def _peft_config(model: Any, weights: LoraWeights) -> Any:
@@ -60,7 +72,7 @@ def _peft_config(model: Any, weights: LoraWeights) -> Any:
     alphas = {path: weights.scaling[path] * root(rank) for path, rank in ranks.items()}
     exact = {path: f"^{re.escape(path)}" for path in weights.layers}
     return LoraConfig(
-        task_type="CAUSAL_LM",
+        task_type=task_type(model),
         r=int(config["r"]),
         lora_alpha=config["lora_alpha"],
         lora_dropout=float(config.get("lora_dropout") or 0.0),

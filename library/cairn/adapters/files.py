@@ -13,9 +13,10 @@ from typing import Any
 
 import torch
 
-from cairn.adapters.peft_config import CONFIG_FILE, expected_rank, has_sound_ranks, read_config, scaling
+from cairn.adapters.peft_config import CONFIG_FILE, SCORES, expected_rank, has_sound_ranks, read_config, scaling
 from cairn.errors import AdapterError
 from cairn.models.save import share_weights
+from cairn.models.scores import HEAD
 
 WEIGHTS_FILE = "adapter_model.safetensors"
 TEMPLATE_FILE = "chat_template.jinja"
@@ -24,6 +25,7 @@ MAX_WEIGHTS_BYTES = 2 << 30
 MAX_RANK = 256
 MAX_REASONS = 12
 KEY = re.compile(r"base_model\.model\.(?P<path>[\w.]+)\.lora_(?P<part>[AB])\.weight")
+HEAD_KEY = f"base_model.model.{HEAD}.weight"
 DTYPES = ("F32", "F16", "BF16")
 
 
@@ -31,7 +33,8 @@ DTYPES = ("F32", "F16", "BF16")
 class LoraWeights:
     """A LoRA as data. `layers`: module path in the bare model → (A [rank, in], B [out, rank]); `scaling` per path.
 
-    `rank` is the largest of the ranks; `config` holds the checked fields of the config.
+    `rank` is the largest of the ranks; `config` holds the checked fields of the config; `head` [1, width] is what an
+    adapter that scores reads its score with.
     """
 
     rank: int
@@ -39,17 +42,22 @@ class LoraWeights:
     scaling: dict[str, float]
     layers: dict[str, tuple[torch.Tensor, torch.Tensor]]
     config: dict[str, Any]
+    head: torch.Tensor | None = None
 
 
 def save_peft(model: Any, folder: str | Path) -> None:
-    """Write the adapter of a PEFT model to `folder`: config and safetensors, without embeddings or a model card."""
-    model.save_pretrained(str(folder), safe_serialization=True, save_embedding_layers=False)
+    """Write the trained adapter of a PEFT model to `folder`: config and safetensors, no embeddings, no model card."""
+    model.save_pretrained(
+        str(folder), safe_serialization=True, save_embedding_layers=False, selected_adapters=["default"]
+    )
     share_weights(folder)
     (Path(folder) / "README.md").unlink(missing_ok=True)
 
 
-def read_lora(folder: str | Path, base_config: Any = None, *, max_rank: int = MAX_RANK) -> LoraWeights:
-    """The LoRA in a PEFT directory, on the CPU in its saved dtype.
+def read_lora(
+    folder: str | Path, base_config: Any = None, *, max_rank: int = MAX_RANK, scores: bool | None = False
+) -> LoraWeights:
+    """The LoRA in a PEFT directory, on the CPU in its saved dtype: one that speaks, or that `scores`, or (None) either.
 
     With `base_config` (a transformers config) every layer must exist in that architecture with that shape.
     Raises AdapterError with all reasons.
@@ -61,7 +69,13 @@ def read_lora(folder: str | Path, base_config: Any = None, *, max_rank: int = MA
     config = read_config(folder, problems) if not problems else None
     if config is None:
         raise _refused(folder, problems)
-    layers = _read_layers(folder / WEIGHTS_FILE, problems)
+    if scores is not None and scores != (config.get("task_type") == SCORES):
+        problems.append(
+            "it speaks and gives no score" if scores else "it is a reward adapter: it scores and does not speak"
+        )
+    layers, head = _read_layers(folder / WEIGHTS_FILE, problems)
+    if (head is None) == (config.get("task_type") == SCORES):
+        problems.append(f"{HEAD_KEY} is missing" if head is None else f"{HEAD_KEY} has no place in it")
     problems.extend(_rank_problems(layers, config, max_rank))
     if base_config is not None:
         problems.extend(shape_problems(layers, shapes_of(base_config)))
@@ -73,6 +87,7 @@ def read_lora(folder: str | Path, base_config: Any = None, *, max_rank: int = MA
         scaling={path: scaling(config, path) for path in layers},
         layers=layers,
         config=config,
+        head=head,
     )
 
 
@@ -140,27 +155,32 @@ def _file_problems(folder: Path) -> Iterator[str]:
         yield f"{WEIGHTS_FILE} has {weights.stat().st_size} bytes, at most {MAX_WEIGHTS_BYTES} are read"
 
 
-def _read_layers(path: Path, problems: list[str]) -> dict[str, tuple[torch.Tensor, torch.Tensor]]:
+def _read_layers(
+    path: Path, problems: list[str]
+) -> tuple[dict[str, tuple[torch.Tensor, torch.Tensor]], torch.Tensor | None]:
     from safetensors import SafetensorError, safe_open
 
     parts: dict[str, dict[str, torch.Tensor]] = {}
+    head = None
     try:
         with safe_open(path, framework="pt") as file:
             for key in sorted(file.keys()):
                 match = KEY.fullmatch(key)
                 problem = _tensor_problem(key, match, file)
-                if problem or match is None:
+                if problem:
                     problems.append(problem)
+                elif match is None:
+                    head = file.get_tensor(key)
                 else:
                     parts.setdefault(match["path"], {})[match["part"]] = file.get_tensor(key)
     except (SafetensorError, OSError, ValueError) as error:
         problems.append(f"{path.name} cannot be read: {error}")
-        return {}
-    return _paired(parts, problems)
+        return {}, None
+    return _paired(parts, problems), head
 
 
 def _tensor_problem(key: str, match: re.Match[str] | None, file: Any) -> str:
-    if match is None:
+    if match is None and key != HEAD_KEY:
         return f"the tensor {key[:120]!r} is no lora_A or lora_B weight"
     header = file.get_slice(key)
     if header.get_dtype() not in DTYPES:

@@ -14,9 +14,13 @@ CONFIG_FILE = "adapter_config.json"
 MAX_CONFIG_BYTES = 1 << 20
 MAX_ALPHA = 1e6
 
+SPEAKS, SCORES = "CAUSAL_LM", "SEQ_CLS"
+HEADS = {SCORES: frozenset({"score", "classifier"})}
+"""What PEFT trains in full beside an adapter that scores, by the two names that its models give a head."""
+
 READ = (
     "r", "lora_alpha", "use_rslora", "rank_pattern", "alpha_pattern", "peft_type", "task_type", "bias",
-    "init_lora_weights", "lora_dropout",
+    "init_lora_weights", "lora_dropout", "modules_to_save",
 )  # fmt: skip
 """Fields with a meaning here."""
 INERT = (
@@ -71,8 +75,10 @@ def scaling(config: Mapping[str, Any], path: str) -> float:
 def _problems(config: Mapping[str, Any]) -> Iterator[str]:
     if config.get("peft_type") != "LORA":
         yield f"peft_type is {config.get('peft_type')!r}, only LORA can be read"
-    if config.get("task_type") not in (None, "CAUSAL_LM"):
-        yield f"task_type is {config['task_type']!r}, not CAUSAL_LM"
+    if config.get("task_type") not in (None, SPEAKS, SCORES):
+        yield f"task_type is {config['task_type']!r}, neither {SPEAKS} nor {SCORES}"
+    if not set(config.get("modules_to_save") or ()) <= HEADS.get(config.get("task_type") or SPEAKS, frozenset()):
+        yield f"modules_to_save is {_short(config['modules_to_save'])}, only the head of an adapter that scores may be"
     if not _is_rank(config.get("r")):
         yield f"r is {config.get('r')!r}, not a positive whole number"
     if not _is_alpha(config.get("lora_alpha")):

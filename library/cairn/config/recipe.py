@@ -25,6 +25,9 @@ class Model(Section):
 
     path: str = Field(description="a directory, a hub name, or a GGUF file")
     revision: str | None = Field(None, description="branch, tag or commit of a hub model")
+    adapter: str | None = Field(
+        None, description="what training goes on from: an earlier result by name, name@version or folder"
+    )
     attention: Literal["auto", "sdpa", "eager", "flash_attention_2"] = Field(
         "auto", description="attention implementation; auto lets transformers choose"
     )

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import torch
 
@@ -75,18 +76,24 @@ def load_model(
     revision: str | None = None,
     trust_remote_code: bool = False,
     device: Any = "cpu",
+    head: Literal["language", "score"] = "language",
 ) -> Any:
     """The causal language model at `path` (directory, hub name or GGUF file) on `device`, frozen, in evaluation mode.
 
-    precision: "fp32" or "bf16". attention: "auto" lets transformers choose. What an adapter method's `attach` makes
+    precision: "fp32" or "bf16". head: "score" gives a model of `cairn.models.scores` instead. attention: "auto" lets transformers choose. What an adapter method's `attach` makes
     trainable is trained. Raises ModelError.
     """
-    from transformers import AutoModelForCausalLM
     from transformers.utils import logging
 
     logging.disable_progress_bar()
     found = locate(path, revision=revision, trust_remote_code=trust_remote_code)
     if found.is_file():
+        if head == "score":
+            raise ModelError(
+                "a GGUF file holds no scoring head",
+                where=str(path),
+                next_step="give a model directory, as `cairn sample` makes one of a GGUF file",
+            )
         from cairn.models.gguf import gguf_model
 
         return gguf_model(found, dtype=DTYPES[precision], attention=attention).requires_grad_(False).to(device)
@@ -94,7 +101,7 @@ def load_model(
     _check_weights(found)
     options = {} if attention == "auto" else {"attn_implementation": attention}
     try:
-        loaded: Any = AutoModelForCausalLM.from_pretrained(
+        model, report = _loaders()[head](
             found,
             dtype=DTYPES[precision],
             trust_remote_code=trust_remote_code,
@@ -102,11 +109,20 @@ def load_model(
             output_loading_info=True,
             **options,
         )
+    except ModelError:
+        raise
     except Exception as error:
         raise _unusable("the model cannot be loaded", path, error) from error
-    model, report = loaded
     _refuse_gaps(report, path)
     return model.eval().requires_grad_(False).to(device)
+
+
+def _loaders() -> dict[str, Callable[..., Any]]:
+    from transformers import AutoModelForCausalLM
+
+    from cairn.models.scores import load_scorer
+
+    return {"language": AutoModelForCausalLM.from_pretrained, "score": load_scorer}
 
 
 def position_limit(config: Any) -> int | None:

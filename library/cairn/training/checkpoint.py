@@ -2,8 +2,8 @@
 
     optimizer.safetensors, optimizer.json   fp32 masters and optimizer state, for any number of workers and ZeRO stage
     adapter/                                what the method saves: a PEFT directory or a model directory
-    checkpoint.json                         step, cursor, fingerprint of the recipe, what the callbacks must know
-                                            later, size and sha256 of every file
+    checkpoint.json                         step, cursor, fingerprint of the recipe, what the stage and the callbacks
+                                            must know later, size and sha256 of every file
 
 Randomness needs no place here: every step draws from a seed made of the recipe's seed, the step and the rank.
 """
@@ -36,6 +36,7 @@ class Manifest:
     cursor: dict[str, Any]
     files: dict[str, list[Any]]
     callbacks: dict[str, Any]
+    stage: dict[str, float]
 
 
 def checkpoint_name(step: int) -> str:
@@ -56,7 +57,7 @@ def save(run: Run, step: int, cursor: Cursor, callbacks: Mapping[str, Any]) -> P
     files = {
         path.relative_to(folder).as_posix(): _signature(path) for path in sorted(folder.rglob("*")) if path.is_file()
     }
-    manifest = Manifest(step, run.recipe.fingerprint(), cursor.plain(), files, dict(callbacks))
+    manifest = Manifest(step, run.recipe.fingerprint(), cursor.plain(), files, dict(callbacks), run.stage.state)
     replace_text(folder / MANIFEST, json.dumps(asdict(manifest), indent=1))
     return folder
 
@@ -87,6 +88,7 @@ def resume(run: Run) -> tuple[int, Cursor, dict[str, Any]]:
                 next_step="set storage.run to another name, or restore the recipe of that run",
             )
         run.engine.load(folder)
+        run.stage.state.update(manifest.stage)
         return manifest.step, Cursor(**manifest.cursor), manifest.callbacks
 
 

@@ -21,7 +21,7 @@ import contextlib
 import json
 import logging
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -74,6 +74,7 @@ class Engine:
         offload_optimizer: bool = False,
         max_grad_norm: float = 0.0,
         device: torch.device | str = "cpu",
+        reference: Callable[..., Any] | None = None,
     ) -> None:
         import deepspeed
 
@@ -97,6 +98,7 @@ class Engine:
             model=self.model, optimizer=optimizer, config=config, dist_init_required=False
         )
         self._optimizer = self._deepspeed.basic_optimizer
+        self.models = Models(self._deepspeed, reference)
 
     def step(self, batches: Sequence[Batch], stage: Stage, *, rate_factor: float = 1.0) -> StepResult:
         """One optimizer step over this worker's micro-batches; every worker calls it with equally many.
@@ -109,10 +111,13 @@ class Engine:
             raise CairnError("no token of the global batch is trained", where=str(batches[0].sources[:1]))
         for group, rate in zip(self._optimizer.param_groups, self._rates, strict=True):
             group["lr"] = rate * rate_factor
+        batches = [batch.to(self.device) for batch in batches]
+        self._deepspeed.eval()
+        stage.before_step(batches, self.models, self.total)
         self._deepspeed.train()
         parts = []
         for batch in batches:
-            output = stage.loss(batch.to(self.device), Models(policy=self._deepspeed))
+            output = stage.loss(batch, self.models)
             parts.append({"loss": Metric(output.total.item(), output.weight), **output.metrics})
             poison = 1.0 if math.isfinite(parts[-1]["loss"].total) else math.nan
             self._deepspeed.backward(output.total * (poison * dist.get_world_size() / weight), scale_wrt_gas=False)
@@ -122,6 +127,8 @@ class Engine:
         losses = tuple(part["loss"].total for part in parts)
         metrics = self.reduce(merge(parts))
         loss, applied = metrics.pop("loss"), math.isfinite(grad_norm)
+        if applied:
+            stage.after_step(metrics)
         return StepResult(loss, metrics, grad_norm, self._rates[0] * rate_factor, applied, losses)
 
     @torch.no_grad()
@@ -130,10 +137,12 @@ class Engine:
 
         Under ZeRO 3 every worker must bring equally many batches.
         """
+        batches = [batch.to(self.device) for batch in batches]
         self._deepspeed.eval()
+        stage.before_step(batches, self.models, self.total)
         parts = []
         for batch in batches:
-            output = stage.loss(batch.to(self.device), Models(policy=self._deepspeed))
+            output = stage.loss(batch, self.models)
             parts.append({"loss": Metric(output.total.item(), output.weight), **output.metrics})
         return self.reduce(merge(parts) if counted else {})
 

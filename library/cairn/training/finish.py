@@ -45,14 +45,15 @@ def provenance(run: Run, step: int, metrics: dict[str, Any]) -> dict[str, Any]:
     """Base model and tokenizer with their hashes, method, stage, rank, targets, the recipe, and of the adapter the step
     after which it stood so and the metrics then."""
     recipe = run.recipe
-    rank = getattr(recipe.adapter.config, "rank", None)
+    adapter = getattr(run.engine.model, "peft_config", {}).get("default")
     return {
         "run": recipe.run_name,
+        "parent": recipe.model.adapter,
         "base": {"path": recipe.model.path, "sha256": base_sha256(recipe.model.path)},
         "tokenizer_sha256": tokenizer_sha256(run.tokenizer, template=recipe.data.template is None),
         "method": recipe.adapter.name,
         "stage": recipe.stage.name,
-        "rank": rank,
+        "rank": getattr(adapter, "r", None),
         "targets": sorted(_adapted_modules(run.engine.model)),
         "steps": run.total_steps,
         "step": step,

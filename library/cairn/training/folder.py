@@ -85,7 +85,7 @@ def publish(recipe: Recipe) -> str | None:
     facts = Facts(
         base=Base(**known["base"]),
         targets=tuple(known["targets"]),
-        **{key: known[key] for key in ("method", "stage", "rank", "tokenizer_sha256", "metrics", "run")},
+        **{key: known[key] for key in ("method", "stage", "rank", "tokenizer_sha256", "metrics", "run", "parent")},
     )
     store = Store(Path(recipe.storage.path) / "adapters")
     reference = store.publish(name, folder / ADAPTER, facts).reference

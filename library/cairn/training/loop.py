@@ -17,10 +17,10 @@ from pathlib import Path
 import torch
 
 from cairn.config.recipe import Recipe
-from cairn.data.batch import Batch, collate
-from cairn.data.cursor import Cursor, share
+from cairn.data.batch import Batch
 from cairn.data.reading import Reading
 from cairn.training import checkpoint, finish
+from cairn.training.batches import next_batches
 from cairn.training.hooks import Hooks
 from cairn.training.journal import Journal
 from cairn.training.memory import peak_memory_bytes
@@ -41,7 +41,7 @@ def run(recipe: Recipe, train: Path, validation: Sequence[Reading], session: Ses
         for step in range(done + 1, parts.total_steps + 1):
             if hooks.end:
                 break
-            batches, cursor = _next_batches(parts, cursor)
+            batches, cursor = next_batches(parts, cursor)
             hooks.before_step(step, batches)
             figures = _step(parts, step, batches, guard)
             seen = hooks.after_step(step, figures)
@@ -59,16 +59,6 @@ def run(recipe: Recipe, train: Path, validation: Sequence[Reading], session: Ses
         finish.finish(parts, journal, hooks)
 
 
-def _next_batches(parts: Run, cursor: Cursor) -> tuple[list[Batch], Cursor]:
-    """This worker's micro-batches of the next global batch."""
-    settings, session = parts.recipe.training, parts.session
-    indices, cursor = parts.feed.take(cursor, settings.global_batch)
-    mine = share(indices, rank=session.rank, world_size=session.world_size)
-    size, pad = settings.micro_batch, parts.tokenizer.pad_token_id
-    chunks = [mine[start : start + size] for start in range(0, len(mine), size)]
-    return [collate([parts.feed[i] for i in chunk], pad_token=pad) for chunk in chunks], cursor
-
-
 def _step(parts: Run, step: int, batches: Sequence[Batch], guard: NotFinite) -> dict[str, float]:
     """One optimizer step and its own figures by name; tokens are real ones, padding is not counted."""
     torch.manual_seed(_step_seed(parts.recipe.training.seed, step, parts.session.rank))
@@ -78,7 +68,7 @@ def _step(parts: Run, step: int, batches: Sequence[Batch], guard: NotFinite) -> 
     tokens = parts.engine.total(sum(int((batch.segments > 0).sum()) for batch in batches))
     return {
         "loss": result.loss.value,
-        **{name: metric.value for name, metric in result.metrics.items()},
+        **parts.stage.figures(result.metrics),
         "grad_norm": result.grad_norm,
         "learning_rate": result.learning_rate,
         "tokens": tokens,

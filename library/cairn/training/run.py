@@ -14,21 +14,28 @@ import torch
 
 from cairn.adapters.method import Method
 from cairn.config.recipe import Recipe
-from cairn.data.feed import Feed, open_feed
+from cairn.data.feed import Feed, Prepared, open_feed
 from cairn.data.pipeline import load_tokenizer_of
 from cairn.data.reading import Reading
+from cairn.models.attention import sees_prefixes
 from cairn.models.kernels.frozen_linear import use_frozen_linears
 from cairn.models.load import load_model, require_positions
 from cairn.plugins import METHODS, OPTIMIZERS, SCHEDULES, STAGES
 from cairn.schedules.base import Schedule
 from cairn.stages.base import Stage
+from cairn.training.ahead import Ahead, computed_ahead
 from cairn.training.engine import Engine
+from cairn.training.reference import reference_for
 from cairn.training.session import Session
+from cairn.training.start import Start, start_of
 
 
 @dataclass(frozen=True)
 class Run:
-    """The parts. `validation` is what is evaluated; `total_steps` are optimizer steps."""
+    """The parts. `validation` is what is evaluated; `total_steps` are optimizer steps.
+
+    `shares_prompts`: the answers of a pair see one prompt. `ahead`: the reference's figures, where computed before.
+    """
 
     recipe: Recipe
     session: Session
@@ -40,6 +47,8 @@ class Run:
     feed: Feed
     validation: tuple[Reading, ...]
     total_steps: int
+    shares_prompts: bool
+    ahead: Ahead | None
 
 
 def build(recipe: Recipe, train: Path, validation: tuple[Reading, ...], session: Session) -> Run:
@@ -47,9 +56,18 @@ def build(recipe: Recipe, train: Path, validation: tuple[Reading, ...], session:
     settings = recipe.training
     feed = open_feed(recipe.data, train, leads=session.rank == 0)
     tokenizer = load_tokenizer_of(recipe)
-    method: Method = METHODS.load(recipe.adapter.name)(recipe.adapter.config)
-    model = _trainable_model(recipe, method, session.device)
-    optimizer = OPTIMIZERS.load(recipe.optimizer.name)(recipe.optimizer.config)
+    method: Method = METHODS.make(recipe.adapter)
+    stage: Stage = STAGES.make(recipe.stage)
+    start = start_of(recipe)
+    model = _trainable_model(recipe, stage, method, start, session.device)
+    reference = reference_for(stage, model, recipe, tokenizer, session.device)
+    ahead = None
+    if stage.ahead:
+        assert isinstance(feed, Prepared), "checked with the recipe"
+        pad = tokenizer.pad_token_id
+        ahead = computed_ahead(stage, model, reference, feed, recipe, start, session, pad_token=pad)
+        reference = reference if validation else None
+    optimizer = OPTIMIZERS.make(recipe.optimizer)
     engine = Engine(
         model,
         optimizer.build([(name, p) for name, p in model.named_parameters() if p.requires_grad]),
@@ -59,18 +77,21 @@ def build(recipe: Recipe, train: Path, validation: tuple[Reading, ...], session:
         offload_optimizer=settings.offload_optimizer,
         max_grad_norm=settings.max_grad_norm,
         device=session.device,
+        reference=reference,
     )
     return Run(
         recipe=recipe,
         session=session,
         engine=engine,
-        stage=STAGES.load(recipe.stage.name)(recipe.stage.config),
+        stage=stage,
         method=method,
-        schedule=SCHEDULES.load(recipe.schedule.name)(recipe.schedule.config),
+        schedule=SCHEDULES.make(recipe.schedule),
         tokenizer=tokenizer,
         feed=feed,
         validation=validation,
         total_steps=total_steps(recipe, feed.epoch_rows),
+        shares_prompts=sees_prefixes(model),
+        ahead=ahead,
     )
 
 
@@ -83,19 +104,21 @@ def total_steps(recipe: Recipe, rows: int | None) -> int:
     return math.ceil(settings.epochs * rows / settings.global_batch)
 
 
-def _trainable_model(recipe: Recipe, method: Method, device: torch.device) -> Any:
+def _trainable_model(recipe: Recipe, stage: Stage, method: Method, start: Start | None, device: torch.device) -> Any:
     settings = recipe.training
+    whole = start is not None and start.is_whole_model
     model = load_model(
-        recipe.model.path,
+        str(start.folder) if start is not None and whole else recipe.model.path,
         precision=settings.precision,
         attention=recipe.model.attention,
-        revision=recipe.model.revision,
+        revision=None if whole else recipe.model.revision,
         trust_remote_code=recipe.model.trust_remote_code,
         device=device,
+        head=stage.head,
     )
     require_positions(model.config, recipe.data.sequence_length, where="data.sequence_length")
     torch.manual_seed(settings.seed)
-    model = method.attach(model)
+    model = method.attach(model) if start is None or whole else method.go_on(model, start.folder)
     if settings.zero_stage < 3:  # ZeRO 3 frees a weight after use, a prepacked copy would keep it
         use_frozen_linears(model, training=True)
     if settings.gradient_checkpointing:

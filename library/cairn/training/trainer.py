@@ -8,6 +8,7 @@ The caller is connected to Ray. Cost beside training: the workers' start, about 
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -17,6 +18,7 @@ import msgspec
 import ray
 import ray.train
 import ray.train.torch
+import ray.util.metrics
 import torch.distributed as dist
 from ray.train.torch.config import TorchConfig, _TorchBackend
 
@@ -28,6 +30,7 @@ from cairn.errors import CairnError, StorageError, UserError
 from cairn.training.folder import CHECKPOINTS, TrainingResult, claim, publish, result_of
 from cairn.training.interface import bind_to
 from cairn.training.progress import watched
+from cairn.training.start import pinned
 from cairn.training.state import FAILED, write_state
 
 POLL_INTERVAL_S = "0.2"
@@ -42,6 +45,7 @@ def train(
     `prepared`: the data, when it is prepared already. `callbacks` run in Ray's controller process and see every
     logged step (`after_report`). Raises UserError, or CairnError when the workers failed too often.
     """
+    recipe = pinned(recipe)
     result = claim(recipe)
     if result is None:
         use_gpu = _use_gpu(recipe)
@@ -104,6 +108,7 @@ class RaySession:
         context = ray.train.get_context()
         self.rank, self.world_size = context.get_world_rank(), context.get_world_size()
         self.device = ray.train.torch.get_device()
+        self._gauges: dict[str, ray.util.metrics.Gauge] = {}
 
     def report(self, metrics: Mapping[str, float], checkpoint: Path | None, *, name: str) -> None:
         """Upload the checkpoint into the run's folder and delete the local one; a barrier."""
@@ -111,6 +116,16 @@ class RaySession:
         ray.train.report(
             dict(metrics), checkpoint=given, checkpoint_dir_name=name, delete_local_checkpoint_after_upload=True
         )
+
+    def expose(self, run: str, values: Mapping[str, float]) -> None:
+        """Ray's agent on this node serves them, each under `ray_cairn_` and its name, with the run as a label."""
+        for name, value in values.items():
+            gauge = self._gauges.get(name)
+            if gauge is None:
+                told = re.sub(r"\W", "_", f"cairn_{name}")
+                gauge = ray.util.metrics.Gauge(told, description=f"{name} of a training run", tag_keys=("run",))
+                self._gauges[name] = gauge
+            gauge.set(value, tags={"run": run})
 
     @contextmanager
     def latest_checkpoint(self) -> Iterator[Path | None]:

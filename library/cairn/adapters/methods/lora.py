@@ -13,6 +13,7 @@ from pydantic import Field
 
 from cairn.adapters.method import Method
 from cairn.config.section import Section
+from cairn.errors import AdapterError
 
 
 class Lora(Method):
@@ -36,12 +37,13 @@ class Lora(Method):
         """
         from peft import LoraConfig, get_peft_model
 
+        from cairn.adapters.attach import task_type
         from cairn.adapters.files import is_transposed
         from cairn.models.linears import find_targets, shortest_names
 
         paths = find_targets(model, self.config.targets)
         config = LoraConfig(
-            task_type="CAUSAL_LM",
+            task_type=task_type(model),
             r=self.config.rank,
             lora_alpha=self.config.alpha or 2 * self.config.rank,
             lora_dropout=self.config.dropout,
@@ -50,6 +52,23 @@ class Lora(Method):
             fan_in_fan_out=is_transposed(model, paths),
         )
         return get_peft_model(model, config, autocast_adapter_dtype=False)
+
+    def go_on(self, model: Any, folder: Path) -> Any:
+        """The LoRA in `folder` as it is, trainable; AdapterError where the recipe asks for another rank.
+
+        Its own rank, strength and targets hold, and so does its dropout.
+        """
+        from cairn.adapters.attach import attach_fitting
+        from cairn.adapters.files import read_lora
+
+        weights = read_lora(folder, scores=None)
+        if self.config not in (self.Config.parse({}), self.Config.parse({"rank": weights.rank})):
+            raise AdapterError(
+                f"the adapter has rank {weights.rank} and keeps its shape",
+                where=str(folder),
+                next_step=f"leave all keys of adapter but the name out, or set adapter.rank={weights.rank} alone",
+            )
+        return attach_fitting(model, weights, folder, trainable=True)
 
     def save(self, model: Any, folder: Path) -> None:
         """A PEFT directory."""
