@@ -298,7 +298,7 @@ storage:
   run: llama3-8b-lora-dpo
 """,
     {
-        "adapter_name_or_path": "no key model.adapter",
+        "adapter_name_or_path": "taken",
         "use_dora": "no key adapter.use_dora for lora",
         "simpo_gamma": "has no effect with stage dpo",
         "pref_loss": "taken",

@@ -91,7 +91,7 @@ def test_documents_come_in_order_with_their_lines(tmp_path: Path) -> None:
 def test_unusable_reasons_are_the_records_fault() -> None:
     assert {reason for reason in DropReason if not reason.unusable} == {
         DropReason.BLANK_LINE, DropReason.OTHER_SUBSET, DropReason.BINARY_FILE, DropReason.NO_PREFERENCE,
-        DropReason.NOT_JUDGED, DropReason.EMPTY, DropReason.TOO_LONG,
+        DropReason.NOT_JUDGED, DropReason.EMPTY, DropReason.TOO_LONG, DropReason.HELD_OUT,
     }  # fmt: skip
 
 
