@@ -5,15 +5,16 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from tests.training.runs import recipe_for, run_local, write_conversations, write_documents
+from tests.training.runs import recipe_for, run_local, write_comparisons, write_conversations, write_documents
 
 from cairn.data.documents import read_documents
+from cairn.errors import UserError
 from cairn.evaluation.bits_per_byte import bits_per_byte, score_documents
 from cairn.models.load import load_model, load_tokenizer
 from cairn.plugins import CALLBACKS
 from cairn.records import Document, Source
-from cairn.training.callbacks.held_out import choose
 from cairn.training.folder import ADAPTER
+from cairn.training.validation import choose
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("group")]
 
@@ -64,3 +65,24 @@ def test_every_callback_keeps_the_contract(name: str) -> None:
     assert callback.__doc__
     assert callback.name == name
     assert callback.Config.parse(callback.Config().model_dump(mode="json")) == callback.Config()
+
+
+@pytest.mark.parametrize("stage", ["dpo", "kto", "reward"])
+def test_answers_are_measured_by_the_stage_s_own_figures(stage: str, tmp_path: Path, tiny_path: Path) -> None:
+    held_out = write_comparisons(tmp_path / "held_out.jsonl", 6)
+    recipe = recipe_for(
+        tmp_path, tiny_path, stage, data={"validation": [str(held_out)]}, training={"steps": 4, "evaluate_every": 2}
+    )
+    scored = [line for line in run_local(recipe) if "held_out_loss" in line]
+    assert [line["step"] for line in scored] == [2, 4]
+    assert all(0 <= line["held_out_accuracy"] <= 1 for line in scored)
+    assert "held_out_bpb" not in scored[0]
+
+
+def test_documents_beside_comparisons_stay_bits_per_byte(tmp_path: Path, tiny_path: Path) -> None:
+    held_out = write_documents(tmp_path / "held_out.jsonl", 4)
+    validation = {"validation": [str(held_out)]}
+    scored = run_local(recipe_for(tmp_path / "dpo", tiny_path, "dpo", data=validation, training={"steps": 1}))
+    assert scored[-1]["held_out_bpb"] > 0
+    with pytest.raises(UserError, match="gives scores, not bits per byte"):
+        run_local(recipe_for(tmp_path / "reward", tiny_path, "reward", data=validation, training={"steps": 1}))

@@ -114,7 +114,7 @@ class TestGoingOn:
         other = save_tiny(tmp_path / "other", seed=3)
         with pytest.raises(UserError, match="another base model"):
             pinned(with_overrides(recipe, {"model.path": str(other)}))
-        with pytest.raises(AdapterError, match="has rank 4 and keeps its shape"):
+        with pytest.raises(AdapterError, match="has rank 4 and alpha 8, and keeps its shape"):
             run_local(pinned(with_overrides(recipe, {"adapter.rank": 16, "storage.run": "wider"})))
 
 

@@ -15,15 +15,15 @@ NAME = "prepare"
 
 
 def command(recipe: RecipePath, overrides: Overrides = None) -> None:
-    """Turn the recipe's files into token shards."""
+    """Turn the recipe's files into token shards, those of every step where it is a pipeline."""
     from cairn.cli.terminal import say
     from cairn.cluster.session import connected
-    from cairn.config.load import load
+    from cairn.config.pipeline import load_steps
 
-    parsed = load(recipe, overrides or ())
+    steps = load_steps(recipe, overrides or ())
     with connected():
-        prepared = prepare_with_progress(parsed)
-    say(f"token shards: {prepared.train}")
+        for step in steps:
+            say(f"token shards: {prepare_with_progress(step).train}")
 
 
 def prepare_with_progress(recipe: Recipe) -> Prepared:

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from cairn.cluster.session import package_folder
-from cairn.config.load import load
+from cairn.config.pipeline import load_steps
 from cairn.config.recipe import Recipe
 from cairn.errors import CairnError, UserError, did_you_mean
 
@@ -59,7 +59,7 @@ def submit(submission: Submission) -> str:
     """
     if submission.verb not in VERBS:
         raise UserError(f"'{submission.verb}' is no job", next_step=did_you_mean(submission.verb, VERBS))
-    recipe = load(submission.recipe, submission.overrides)
+    recipe = load_steps(submission.recipe, submission.overrides)[-1]
     inside = _inside(submission.recipe, submission.folder)
     refuse_large(measure(submission.folder), submission.folder, submission.limit_bytes)
     client = _client(submission.address)

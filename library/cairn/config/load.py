@@ -19,6 +19,8 @@ from cairn.errors import Problem, RecipeError, UserError, did_you_mean
 from cairn.plugins import FAMILIES, is_own_file
 
 MISSING = "(missing)"
+PIPELINE = "pipeline"
+"""Where a recipe of several stages lists them (`cairn.config.pipeline`)."""
 
 
 def load(path: str | Path, overrides: Sequence[str] = ()) -> Recipe:
@@ -27,6 +29,12 @@ def load(path: str | Path, overrides: Sequence[str] = ()) -> Recipe:
     Raises UserError when the file cannot be read, RecipeError with all problems at once otherwise.
     """
     values = read(path)
+    if PIPELINE in values:
+        raise UserError(
+            "a pipeline has several stages, one is wanted here",
+            where=str(path),
+            next_step="give a recipe of one stage; `cairn train` carries out pipelines",
+        )
     problems = [problem for text in overrides for problem in apply_override(values, text)]
     return build(values, where=str(path), problems=problems)
 

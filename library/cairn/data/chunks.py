@@ -118,7 +118,7 @@ def write_chunk(chunk: Chunk, folder: Path, tokenizer: Any, shaping: Shaping) ->
     drops, examples = Counter(chunk.drops), {reason: [*shown] for reason, shown in chunk.examples.items()}
     samples: list[Sample] = []
     documents = 0
-    for record, encoded in zip(chunk.records, _encode(encoder, chunk.records), strict=True):
+    for record, encoded in zip(chunk.records, encode_records(encoder, chunk.records), strict=True):
         if isinstance(encoded, Dropped):
             note(drops, examples, encoded.reason, f"{record.source}: {encoded.detail}")
         else:
@@ -164,7 +164,7 @@ def _summary(
     )
 
 
-def _encode(encoder: Encoder, records: Sequence[Record]) -> Iterator[list[Sample] | Dropped]:
+def encode_records(encoder: Encoder, records: Sequence[Record]) -> Iterator[list[Sample] | Dropped]:
     """Each record's samples or refusal, in order; conversations in a row are tokenised together."""
     for kind, group in groupby(records, key=type):
         some = list(group)

@@ -5,9 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
+import numpy as np
+
 from cairn.data.batch import Batch, collate
 from cairn.data.cursor import Cursor, share
 from cairn.data.mismatch import mismatched
+from cairn.data.rows import Row
 from cairn.training.run import Run
 
 
@@ -21,18 +24,22 @@ def next_batches(run: Run, cursor: Cursor) -> tuple[list[Batch], Cursor]:
     return [_batch(run, rows, part) for part in places], cursor
 
 
-def _batch(run: Run, rows: Sequence[int], places: Sequence[int]) -> Batch:
-    """The rows at `places` of the global batch whose row numbers are `rows`."""
-    pad = run.tokenizer.pad_token_id
-    numbers = [rows[place] for place in places]
-    batch = collate(
-        [run.feed[number] for number in numbers],
-        pad_token=pad,
-        shared=run.shares_prompts,
-        references=[run.ahead[number] for number in numbers] if run.ahead is not None else None,
-    )
+def _batch(run: Run, numbers: Sequence[int], places: Sequence[int]) -> Batch:
+    """The rows at `places` of the global batch whose row numbers are `numbers`."""
+    mine = [numbers[place] for place in places]
+    ahead = [run.ahead[number] for number in mine] if run.ahead is not None else None
+    if not run.stage.mismatches:
+        return batch_of(run, [run.feed[number] for number in mine], range(len(mine)), references=ahead)
+    return batch_of(run, [run.feed[number] for number in numbers], places, references=ahead)
+
+
+def batch_of(
+    run: Run, rows: Sequence[Row], places: Sequence[int], *, references: Sequence[np.ndarray] | None = None
+) -> Batch:
+    """The rows at `places`; `rows` are all that are evaluated together, among which a prompt finds another's answer."""
+    pad, length = run.tokenizer.pad_token_id, run.recipe.data.sequence_length
+    mine = [rows[place] for place in places]
+    batch = collate(mine, pad_token=pad, shared=run.shares_prompts, references=references)
     if not run.stage.mismatches:
         return batch
-    length = run.recipe.data.sequence_length
-    others = mismatched([run.feed[number] for number in rows], places, sequence_length=length)
-    return replace(batch, mismatched=collate(others, pad_token=pad))
+    return replace(batch, mismatched=collate(mismatched(rows, places, sequence_length=length), pad_token=pad))

@@ -62,11 +62,12 @@ class Lora(Method):
         from cairn.adapters.files import read_lora
 
         weights = read_lora(folder, scores=None)
-        if self.config not in (self.Config.parse({}), self.Config.parse({"rank": weights.rank})):
+        asked, plain = self.config, self.Config.parse({})
+        if asked.rank not in (weights.rank, plain.rank) or asked.alpha not in (weights.alpha, None):
             raise AdapterError(
-                f"the adapter has rank {weights.rank} and keeps its shape",
+                f"the adapter has rank {weights.rank} and alpha {weights.alpha:g}, and keeps its shape",
                 where=str(folder),
-                next_step=f"leave all keys of adapter but the name out, or set adapter.rank={weights.rank} alone",
+                next_step="leave adapter.rank and adapter.alpha out, or set them to that",
             )
         return attach_fitting(model, weights, folder, trainable=True)
 

@@ -1,64 +1,73 @@
 """Bits per byte of held-out text at chosen steps, spread over the workers.
 
 Documents of `data.validation`, and those that `data.hold_out` keeps from training, are scored like `cairn evaluate`
-does, in windows of `data.sequence_length` tokens; conversations by the stage's own loss over their answers, which is
-also reported per token. The sample is fixed: files and subsets take turns, so a file sorted by subset is no trap. Cost:
-one forward pass over the sample each time; at the start up to `SEARCHED` records are read for every one that is kept.
+does, in windows of `data.sequence_length` tokens; anything else by the stage's own loss, conversations in bits per byte
+of their answers too. The sample is fixed (`cairn.training.validation`). Cost: one forward pass over it each time.
 """
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterable, Iterator, Sequence
-from itertools import chain, islice, zip_longest
+from collections.abc import Iterator, Sequence
 from typing import TypeVar
 
-from cairn.data.batch import Batch, collate
-from cairn.data.drops import Rejected
+from cairn.data.chunks import encode_records
+from cairn.data.conversion import converted
+from cairn.data.drops import Dropped
 from cairn.data.encoding import Encoder
 from cairn.data.packing import row_of
-from cairn.data.reading import Reading, records_of
 from cairn.data.rows import Sample
+from cairn.errors import UserError
 from cairn.evaluation.bits_per_byte import score_documents, totals
 from cairn.evaluation.scores import LN_2
 from cairn.metrics import Metric
 from cairn.records import Conversation, Document, Record
+from cairn.training.batches import batch_of
 from cairn.training.callback import Callback, Figures
 from cairn.training.run import Run
+from cairn.training.validation import held_out_records
 
-SEARCHED = 50
-"""Records of each file looked at for every one that is kept."""
-
-Held = Document | Conversation
 Item = TypeVar("Item")
 
 
 class HeldOut(Callback):
-    """Adds `held_out_bpb`, and for conversations `held_out_loss`, every `training.evaluate_every` steps and at the end."""
+    """Adds what is held out, every `training.evaluate_every` steps and at the end: `held_out_bpb`, `held_out_loss`, and
+    of answers that are compared or judged the stage's own figures, `held_out_accuracy` and so on."""
 
     def start(self, run: Run, *, resumed_at: int) -> None:
         """Choose the sample; the same on every worker."""
-        chosen = choose(_records(run), run.recipe.training.evaluate_documents)
-        data = run.recipe.data
-        encoder = Encoder(run.tokenizer, data.sequence_length, data.truncation, train_on=data.train_on)
+        chosen = held_out_records(run, run.recipe.training.evaluate_documents)
         self.documents = [record for record in chosen if isinstance(record, Document)]
-        encoded = [encoder.conversation(record) for record in chosen if isinstance(record, Conversation)]
-        self.answers = [sample for sample in encoded if isinstance(sample, Sample)]
+        if self.documents and run.stage.head == "score":
+            raise UserError(
+                "a reward model gives scores, not bits per byte of documents",
+                where="data.validation",
+                next_step="hold out comparisons",
+            )
+        samples = list(_encoded(run, [record for record in chosen if not isinstance(record, Document)]))
+        self.rows = [row_of([sample]) for sample in samples]
+        self.said_bytes = sum(sample.source_bytes for sample in samples)
 
     def after_step(self, run: Run, step: int, figures: Figures) -> Figures:
         """Score when due."""
         every = run.recipe.training.evaluate_every
         due = step == run.total_steps or (every is not None and step % every == 0)
-        if not due or not (self.documents or self.answers):
+        if not due:
             return {}
         bits, seen = Metric(0.0, 0.0), {}
         if self.documents:
             bits += self._documents(run)
-        if self.answers:
-            loss = run.engine.evaluate(_batches(run, _mine(run, self.answers)), run.stage, counted=_counts(run))["loss"]
-            bits += Metric(loss.total, LN_2 * sum(sample.source_bytes for sample in self.answers))
+        if self.rows:
+            metrics = self._answers(run)
+            loss = metrics.pop("loss")
             seen["held_out_loss"] = loss.value
-        return {"held_out_bpb": bits.value, **seen}
+            if run.stage.record is Conversation:
+                bits += Metric(metrics.get("nll", loss).total, LN_2 * self.said_bytes)
+            seen |= {f"held_out_{name}": value for name, value in run.stage.figures(metrics).items()}
+        return {"held_out_bpb": bits.value, **seen} if bits.weight else seen
+
+    def _answers(self, run: Run) -> dict[str, Metric]:
+        batches = [batch_of(run, self.rows, [place]) for place in _mine(run, range(len(self.rows)))]
+        return run.engine.evaluate(batches, run.stage, counted=_counts(run))
 
     def _documents(self, run: Run) -> Metric:
         window = run.recipe.data.sequence_length
@@ -68,31 +77,13 @@ class HeldOut(Callback):
         return run.engine.reduce({"bits": part})["bits"]
 
 
-def choose(records: Iterable[Held], count: int) -> list[Held]:
-    """`count` records, the subsets of each file taking turns in the order in which they first appear."""
-    groups: dict[tuple[str, str], list[Held]] = {}
-    for record in records:
-        groups.setdefault((record.source.file, record.subset), []).append(record)
-    turns = chain.from_iterable(zip_longest(*groups.values()))
-    return [record for record in turns if record is not None][:count]
-
-
-def _records(run: Run) -> Iterator[Held]:
-    wanted = run.recipe.training.evaluate_documents
-    split = sum(reading.held_out for reading in run.validation)
-    for reading in run.validation:
-        for record in _few_of(reading, wanted, split):
-            assert isinstance(record, Document | Conversation), record
-            yield record
-
-
-def _few_of(reading: Reading, wanted: int, split: int) -> Iterator[Record]:
-    """The first records of a file; of `split` training files so many that all together have some to choose from."""
-    enough: float = SEARCHED * wanted
-    if reading.held_out:
-        enough = max(wanted, enough * reading.hold_out.share) / split
-    records = (record for record in records_of(reading) if not isinstance(record, Rejected))
-    return islice(records, math.ceil(enough))
+def _encoded(run: Run, records: Sequence[Record]) -> Iterator[Sample]:
+    """The samples of what the stage eats, made of `records` where need be; what is unusable or too long is left out."""
+    data, kind = run.recipe.data, run.stage.record
+    encoder = Encoder(run.tokenizer, data.sequence_length, data.truncation, train_on=data.train_on)
+    eaten = [made for record in records for made in converted(record, kind.__name__.lower(), data.train_on) or ()]
+    for encoded in encode_records(encoder, eaten):
+        yield from () if isinstance(encoded, Dropped) else encoded
 
 
 def _mine(run: Run, items: Sequence[Item]) -> list[Item]:
@@ -103,7 +94,3 @@ def _mine(run: Run, items: Sequence[Item]) -> list[Item]:
 
 def _counts(run: Run) -> bool:
     return run.engine.zero_stage < 3 or run.session.rank == 0
-
-
-def _batches(run: Run, samples: Sequence[Sample]) -> list[Batch]:
-    return [collate([row_of([sample])], pad_token=run.tokenizer.pad_token_id) for sample in samples]
