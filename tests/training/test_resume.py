@@ -52,9 +52,11 @@ def test_ten_and_ten_are_twenty(stage: str, method: str, tmp_path: Path, tiny_pa
         assert straight[-1] < straight[0]
 
 
-def test_resuming_at_another_zero_stage(tmp_path: Path, tiny_path: Path) -> None:
-    """How a run is carried out is free to change between two starts; the losses go on within rounding."""
-    recipe = recipe_for(tmp_path, tiny_path, training={"steps": 8, "checkpoint_every": 2})
+@pytest.mark.parametrize("method", ["lora", "full"])
+def test_resuming_at_another_zero_stage(method: str, tmp_path: Path, tiny_path: Path) -> None:
+    """How a run is carried out is free to change between two starts; the losses go on within rounding. Full training has
+    two groups of parameters, those that decay and those that do not."""
+    recipe = recipe_for(tmp_path, tiny_path, training={"steps": 8, "checkpoint_every": 2}, adapter={"name": method})
     straight = losses(run_local(with_overrides(recipe, {"storage.run": "straight"})))
     for stop_after, zero_stage in ((2, 0), (4, 3), (6, 1), (None, 2)):
         other = with_overrides(recipe, {"training.zero_stage": zero_stage, "training.micro_batch": 1 + zero_stage % 2})

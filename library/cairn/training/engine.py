@@ -34,7 +34,7 @@ from cairn.data.batch import Batch
 from cairn.errors import CairnError, UserError
 from cairn.metrics import Metric, merge
 from cairn.stages.base import Models, Stage
-from cairn.training.engine_config import engine_config
+from cairn.training.engine_config import compile_nothing, engine_config
 from cairn.training.extension import await_build
 from cairn.training.masters import put_masters
 
@@ -78,7 +78,7 @@ class Engine:
     ) -> None:
         import deepspeed
 
-        _compile_nothing(deepspeed)
+        compile_nothing(deepspeed)
         self.accumulation, self.zero_stage, self.device = accumulation, zero_stage, torch.device(device)
         self.model = model.to(self.device)
         self.trained = {name: p for name, p in model.named_parameters() if p.requires_grad}
@@ -167,6 +167,7 @@ class Engine:
         """Write masters and optimizer state into `folder`, from the first worker; every worker calls it."""
         from safetensors.torch import save_file
 
+        self._link_states()
         tensor_keys, scalars = self._state_keys()
         gathered = {}
         for name, parameter in self.trained.items():
@@ -233,6 +234,13 @@ class Engine:
         tensors = sorted(key for key, value in state.items() if torch.is_tensor(value) and value.dim() > 0)
         return tensors, {key: float(value) for key, value in state.items() if key not in tensors}
 
+    def _link_states(self) -> None:
+        """ZeRO 1 and 2 link states to parameters when the first group has stepped, and so miss those of the others."""
+        zero = self._deepspeed.optimizer
+        if getattr(zero, "_hp_optimizer_states_linked", False):
+            zero._hp_optimizer_states_linked = False
+            zero._lazy_init_hp_params_optimizer_state()
+
     def _make_state(self, tensors: Sequence[str], scalars: dict[str, float]) -> None:
         """The optimizer state as its first step would make it, so that there is something to fill."""
         zero = self._deepspeed.optimizer
@@ -275,11 +283,6 @@ class Engine:
                 deepspeed.zero.GatheredParameters([parameter], modifier_rank=0) if gather else contextlib.nullcontext()
             ):
                 parameter.data.copy_(value)
-
-
-def _compile_nothing(deepspeed: Any) -> None:
-    """Tell DeepSpeed that its shared-memory all-reduce, which training does not use, cannot be built here."""
-    deepspeed.ops.__compatible_ops__["deepspeed_shm_comm"] = False
 
 
 def _cpu_adam(optimizer: torch.optim.Optimizer) -> Any:

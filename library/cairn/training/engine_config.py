@@ -23,3 +23,8 @@ def engine_config(
     if precision == "bf16" and zero_stage > 0:
         config |= {"bf16": {"enabled": True}, "data_types": {"grad_accum_dtype": "fp32"}}
     return config
+
+
+def compile_nothing(deepspeed: Any) -> None:
+    """Tell DeepSpeed that its shared-memory all-reduce, which training does not use, cannot be built here."""
+    deepspeed.ops.__compatible_ops__["deepspeed_shm_comm"] = False

@@ -1,0 +1,32 @@
+"""The model that is being trained, as one that can generate, without a second set of weights.
+
+The Generator freezes its model and changes its layers, so it gets modules of its own over the same storage: what the
+optimizer writes into the weights later does not matter, for the copy is made anew each time. Cost: the tree of modules,
+and while it lives the packed copies that `FrozenLinear` makes.
+"""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+from torch import nn
+
+from cairn.models.unwrap import base_of
+
+
+def speaking_copy(model: nn.Module) -> Any:
+    """The transformers model in `model`, its adapter in it, frozen, on the same storage, without anybody's hooks."""
+    original = base_of(model)
+    shared: dict[int, Any] = {id(p): nn.Parameter(p.data, requires_grad=False) for p in original.parameters()}
+    shared |= {id(buffer): buffer for buffer in original.buffers()}
+    speaking = copy.deepcopy(original, shared)
+    for module in speaking.modules():
+        for hooks in (
+            module._forward_pre_hooks,
+            module._forward_hooks,
+            module._backward_pre_hooks,
+            module._backward_hooks,
+        ):
+            hooks.clear()
+    return speaking.eval()
