@@ -85,26 +85,19 @@ class Encoder:
         The first window's context is the beginning-of-sequence token, or the end token of a model that has none.
         """
         tokenizer = self.tokenizer
-        encoded = tokenizer(
-            document.text,
-            add_special_tokens=False,
-            return_offsets_mapping=True,
-            verbose=False,
-            return_attention_mask=False,
-        )
-        ids = encoded["input_ids"]
+        encoding = self._backend().encode(document.text, add_special_tokens=False)
+        ids = encoding.ids
         if not ids:
             return []
         prefix = tokenizer.eos_token_id if tokenizer.bos_token_id is None else tokenizer.bos_token_id
         stream = np.array([prefix, *ids, tokenizer.eos_token_id], dtype=np.int32)
-        ends = np.maximum.accumulate(np.array(encoded["offset_mapping"], dtype=np.int64)[:, 1])
         samples, said = [], 0
         for start in range(0, len(ids) + 1, self.sequence_length):
             tokens = stream[start : start + self.sequence_length + 1]
             last = start + len(tokens) - 1
-            until = len(document.text) if last >= len(ids) else int(ends[last - 1])
+            until = len(document.text) if last >= len(ids) else max(said, encoding.token_to_chars(last - 1)[1])
             size = len(document.text[said:until].encode())
-            said = max(said, until)
+            said = until
             weights = np.ones(len(tokens) - 1, dtype=np.float32)
             samples.append(Sample(tokens, weights, size, str(document.source), document.subset))
         return samples
@@ -174,24 +167,31 @@ class Encoder:
         return Rendered(conversation, text, spans, [message.weight for message in answers])
 
     def _samples(self, rendered: Sequence[Rendered]) -> Iterator[Sample | Dropped]:
-        self.tokenizer("", add_special_tokens=False)  # leaves the backend without padding and truncation
-        backend = self.tokenizer.backend_tokenizer
-        encoded = backend.encode_batch([found.text for found in rendered], add_special_tokens=False)
+        encoded = self._backend().encode_batch([found.text for found in rendered], add_special_tokens=False)
         yield from map(_sample_of, rendered, encoded)
+
+    def _backend(self) -> Any:
+        """The tokenizers library's tokenizer, without what a call before may have set: padding and truncation."""
+        self.tokenizer("", add_special_tokens=False)
+        return self.tokenizer.backend_tokenizer
 
 
 def _sample_of(rendered: Rendered, encoding: Any) -> Sample | Dropped:
     """The tokens that begin inside an answer's span weigh; `encoding` is the tokenizers library's."""
-    weights = np.zeros(len(encoding), dtype=np.float32)
+    tokens = np.array(encoding.ids, dtype=np.int32)
+    weights = np.zeros(len(tokens), dtype=np.float32)
+    trained = False
     for span, weight in zip(rendered.spans, rendered.weights, strict=True):
-        first, end = token_range(encoding, span.start, span.end)
-        weights[first:end] = weight
-    if not weights[1:].any():
+        if weight > 0:
+            first, end = token_range(encoding, span.start, span.end)
+            weights[first:end] = weight
+            trained = trained or end > max(first, 1)
+    if not trained:
         return Dropped(DropReason.NOTHING_TO_TRAIN, "no token of an answer")
     conversation = rendered.conversation
     return Sample(
-        tokens=np.array(encoding.ids, dtype=np.int32),
-        weights=weights[1:].copy(),
+        tokens=tokens,
+        weights=weights[1:],
         source_bytes=rendered.trained_bytes,
         source=str(conversation.source),
         subset=conversation.subset,
@@ -204,17 +204,17 @@ def token_range(encoding: Any, start: int, end: int) -> tuple[int, int]:
     Asked of the few tokens at the borders, since a list of all offsets takes as long as a third of the tokenizing.
     A token of blanks may have no width (some tokenizers trim offsets); at `start` it stands for what is before.
     """
-    found = (encoding.char_to_token(at) for at in range(start, end))
-    first = next((token for token in found if token is not None), None)
+    token_at, chars_of = encoding.char_to_token, encoding.token_to_chars
+    first = next((token for at in range(start, end) if (token := token_at(at)) is not None), None)
     if first is None:
         return 0, 0
-    while first > 0 and encoding.token_to_chars(first - 1)[0] > start:
+    while first > 0 and chars_of(first - 1)[0] > start:
         first -= 1
-    while first < len(encoding) and encoding.token_to_chars(first)[0] < start:
+    while first < len(encoding) and chars_of(first)[0] < start:
         first += 1
-    found = (encoding.char_to_token(at) for at in range(end - 1, start - 1, -1))
-    last = max(first, next(token for token in found if token is not None) + 1)
-    while last < len(encoding) and encoding.token_to_chars(last)[0] < end:
+    last = next(token for at in range(end - 1, start - 1, -1) if (token := token_at(at)) is not None)
+    last = max(first, last + 1)
+    while last < len(encoding) and chars_of(last)[0] < end:
         last += 1
     return first, last
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import partial
+from functools import cached_property, partial
 from typing import Any
 
 GENERATION_MARK = re.compile(r"\{%-?\s*generation\s*-?%\}")
@@ -36,7 +36,7 @@ class Renderer:
         template = str(tokenizer.get_chat_template(tools=[{}] if tools else None))
         return cls(template, dict(tokenizer.special_tokens_map))
 
-    @property
+    @cached_property
     def marks_answers(self) -> bool:
         """Whether the template says itself what an assistant generates."""
         return GENERATION_MARK.search(self.template) is not None
