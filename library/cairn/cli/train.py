@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import typer
+
 from cairn.cli.arguments import Overrides, RecipePath
+from cairn.errors import UserError
 
 if TYPE_CHECKING:
     from cairn.config.recipe import Recipe
@@ -13,7 +16,13 @@ if TYPE_CHECKING:
 NAME = "train"
 
 
-def command(recipe: RecipePath, overrides: Overrides = None) -> None:
+def command(
+    recipe: RecipePath,
+    overrides: Overrides = None,
+    find_learning_rate: bool = typer.Option(
+        False, "--find-learning-rate", help="Try learning rates on the recipe's data instead, and suggest one."
+    ),
+) -> None:
     """Train by a recipe, or by each step of its pipeline; the same recipe run again goes on where it stopped."""
     from cairn.cluster.session import connected
     from cairn.config.pipeline import load_steps
@@ -21,7 +30,29 @@ def command(recipe: RecipePath, overrides: Overrides = None) -> None:
 
     steps = load_steps(recipe, overrides or ())
     with connected(max(step.training.workers * step.training.cpus_per_worker for step in steps)):
-        carry_out(steps, train_and_tell)
+        if find_learning_rate:
+            find_and_tell(steps[0])
+        else:
+            carry_out(steps, train_and_tell)
+
+
+def find_and_tell(recipe: Recipe) -> None:
+    """Try learning rates and show what they did; the caller is connected to Ray."""
+    from cairn.cli.prepare import prepare_with_progress
+    from cairn.cli.terminal import say, show_table
+    from cairn.training.learning_rates import FILE, folder_of, table
+    from cairn.training.trainer import find_learning_rate
+
+    if recipe.data.streaming:
+        raise UserError(
+            "a stream is read once, for the run itself",
+            where="data.streaming",
+            next_step="set data.streaming=false data.limit=5000 to find a rate on a part",
+        )
+    found = find_learning_rate(recipe, prepare_with_progress(recipe))
+    show_table(("learning rate", "loss, smoothed"), table(found))
+    said = f"suggested: {found.suggestion:.1e}" if found.suggestion else "no rate made the loss fall"
+    say(f"{said}\nall steps: {folder_of(recipe) / FILE}")
 
 
 def train_and_tell(recipe: Recipe) -> TrainingResult:
@@ -41,5 +72,8 @@ def train_and_tell(recipe: Recipe) -> TrainingResult:
 
         show_counts(Manifest.read(result.run_path / STREAM))
     show_table(("metric", "value"), sorted(result.metrics.items()))
-    say(f"run: {result.run_path}\nadapter: {result.adapter_path}")
+    if result.finished:
+        say(f"run: {result.run_path}\nadapter: {result.adapter_path}")
+    else:
+        say(f"run: {result.run_path}\nstopped in time after step {result.steps}: the same command goes on from there")
     return result

@@ -159,7 +159,8 @@ class Training(Section):
     cpus_per_worker: float = Field(1.0, gt=0, description="CPUs reserved for a worker")
     use_gpu: Literal["auto", "yes", "no"] = Field("auto", description="auto: when the cluster has GPUs")
     trackers: tuple[Choice, ...] = Field(
-        ("jsonl", "tensorboard"), description="where metrics go: names, {name: wandb, …}, or files of your own"
+        ("jsonl", "tensorboard"),  # type: ignore[arg-type] # names, of which the loader makes choices
+        description="where metrics go: names, {name: wandb, …}, or files of your own",
     )
     callbacks: tuple[Choice, ...] = Field(
         (), description="files of your own that look on: paths, or {name: ./mine.py, …}"

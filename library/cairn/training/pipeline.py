@@ -17,10 +17,13 @@ Train = Callable[[Recipe], TrainingResult]
 
 
 def carry_out(steps: Sequence[Recipe], train: Train) -> list[TrainingResult]:
-    """The results of all steps; `train` carries out one recipe, or finds it done."""
+    """The results of all steps; `train` carries out one recipe, or finds it done. A step that pauses (a time limit) is
+    the last for now."""
     results: list[TrainingResult] = []
     for number, step in enumerate(steps):
         results.append(train(following(step, steps[:number], results)))
+        if not results[-1].finished:
+            break
     return results
 
 

@@ -9,10 +9,11 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator, Mapping, Sequence
+import shutil
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 import ray
@@ -32,6 +33,9 @@ from cairn.training.interface import bind_to
 from cairn.training.progress import watched
 from cairn.training.start import pinned
 from cairn.training.state import FAILED, write_state
+
+if TYPE_CHECKING:
+    from cairn.training.learning_rates import Sweep
 
 POLL_INTERVAL_S = "0.2"
 """How often Ray's controller collects reports: each worker may have one waiting, so this bounds a fast step."""
@@ -53,7 +57,7 @@ def train(
         os.environ.setdefault("RAY_TRAIN_HEALTH_CHECK_INTERVAL_S", POLL_INTERVAL_S)
         try:
             with provided(recipe, prepared) as data, watched(recipe.run_path, f"train {recipe.run_name}"):
-                _trainer(recipe, data, callbacks, use_gpu=use_gpu).fit()
+                _trainer(recipe, data, callbacks, use_gpu=use_gpu, work=_work, folder=recipe.run_path).fit()
         except ray.train.TrainingFailedError as failure:
             error = _explained(failure, recipe)
             write_state(recipe.run_path, FAILED, error=str(error))
@@ -62,12 +66,37 @@ def train(
     return result_of(recipe)
 
 
+def find_learning_rate(recipe: Recipe, prepared: Prepared) -> Sweep:
+    """Try rates on the recipe's own data and workers, and keep what they did in `learning_rates/` of the storage.
+
+    The run's folder is not touched. Raises as `train` does.
+    """
+    from cairn.training.learning_rates import Sweep, folder_of
+
+    recipe = pinned(recipe)
+    folder, use_gpu = folder_of(recipe), _use_gpu(recipe)
+    _require_resources(recipe, use_gpu=use_gpu)
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir(parents=True)
+    try:
+        _trainer(recipe, prepared, (), use_gpu=use_gpu, work=_try_rates, folder=folder).fit()
+    except ray.train.TrainingFailedError as failure:
+        raise _explained(failure, recipe) from failure
+    return Sweep.read(folder)
+
+
 def _trainer(
-    recipe: Recipe, data: Prepared | Streamed, callbacks: Sequence[ray.train.UserCallback], *, use_gpu: bool
+    recipe: Recipe,
+    data: Prepared | Streamed,
+    callbacks: Sequence[ray.train.UserCallback],
+    *,
+    use_gpu: bool,
+    work: Callable[[dict[str, Any]], None],
+    folder: Path,
 ) -> ray.train.torch.TorchTrainer:
     settings = recipe.training
     return ray.train.torch.TorchTrainer(
-        _work,
+        work,
         train_loop_config={
             "recipe": recipe.plain(),
             "train": str(data.train),
@@ -81,7 +110,7 @@ def _trainer(
         ),
         run_config=ray.train.RunConfig(
             name=CHECKPOINTS,
-            storage_path=str(recipe.run_path),
+            storage_path=str(folder),
             failure_config=ray.train.FailureConfig(max_failures=settings.max_failures),
             checkpoint_config=ray.train.CheckpointConfig(num_to_keep=settings.keep_checkpoints),
             callbacks=[*callbacks, StopWhenFinal()],  # type: ignore[list-item] # annotated as Tune's callbacks
@@ -91,14 +120,35 @@ def _trainer(
 
 def _work(config: dict[str, Any]) -> None:
     """One worker, from the recipe to the last step."""
+    _settle()
+    from cairn.training.loop import run
+
+    run(*_given(config), RaySession())
+
+
+def _try_rates(config: dict[str, Any]) -> None:
+    """One worker of a search for a learning rate."""
+    _settle()
+    from cairn.training.learning_rates import folder_of, sweep
+
+    session, (recipe, train, validation) = RaySession(), _given(config)
+    found = sweep(recipe, train, validation, session)
+    if session.rank == 0:
+        found.save(folder_of(recipe))
+
+
+def _settle() -> None:
+    """Tell DeepSpeed which device is this worker's, before it is imported."""
     device = ray.train.torch.get_device()
     os.environ.update(LOCAL_SIZE=os.environ["LOCAL_WORLD_SIZE"], DS_ACCELERATOR=device.type)
     if device.index is not None:  # DeepSpeed takes its device from here, and Ray's need not be the local rank
         os.environ["LOCAL_RANK"] = str(device.index)
-    from cairn.training.loop import run
 
+
+def _given(config: dict[str, Any]) -> tuple[Recipe, Path, list[Reading]]:
+    """Recipe, rows and what is evaluated, as they were sent."""
     recipe = build(config["recipe"], where="the recipe sent to the worker")
-    run(recipe, Path(config["train"]), msgspec.convert(config["validation"], list[Reading]), RaySession())
+    return recipe, Path(config["train"]), msgspec.convert(config["validation"], list[Reading])
 
 
 class RaySession:

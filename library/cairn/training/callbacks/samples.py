@@ -33,7 +33,6 @@ class Samples(Callback):
 
     def start(self, run: Run, *, resumed_at: int) -> None:
         """Prepare the prompts. UserError where there are none, or the model does not speak."""
-        self.prompts: list[tuple[str, tuple[int, ...]]] = []
         if run.recipe.training.sample_every is None:
             return
         if run.stage.head != "language":
@@ -42,7 +41,7 @@ class Samples(Callback):
                 where="training.sample_every",
                 next_step="leave it out",
             )
-        self.prompts = list(_prompts(run))
+        self.prompts: list[tuple[str, tuple[int, ...]]] = list(_prompts(run))
         if not self.prompts:
             raise UserError(
                 "there is nothing to ask the model",
@@ -54,7 +53,8 @@ class Samples(Callback):
 
     def after_step(self, run: Run, step: int, figures: Figures) -> Figures:
         """The texts, when due."""
-        if not self.prompts or (step % run.recipe.training.sample_every and step != run.total_steps):
+        every = run.recipe.training.sample_every
+        if every is None or (step % every and step != run.total_steps):
             return {}
         answers = self._answers(run)
         said = [(text, answer) for (text, _), answer in zip(self.prompts, answers, strict=True)]

@@ -20,8 +20,8 @@ class ServiceTracker(Tracker):
     def open(self, run: Any, *, resumed_at: int) -> None:
         """Connect as the run that the folder knows, or as a new one."""
         self._note = run.recipe.run_path / f"{self.name}.json"
-        known = json.loads(self._note.read_text()) if self._note.exists() else {"id": None, "step": 0}
-        self._id, self._sent = self.connect(run, known["id"]), known["step"]
+        known: dict[str, Any] = json.loads(self._note.read_text()) if self._note.exists() else {}
+        self._id, self._sent = self.connect(run, known.get("id")), int(known.get("step", 0))
         self._keep()
 
     def write(self, step: int, values: Mapping[str, Any]) -> None:
