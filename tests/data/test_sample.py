@@ -15,7 +15,7 @@ from cairn.data.components import pile_weight
 from cairn.data.documents import read_documents, read_records
 from cairn.data.sample import FILES, QUICK_FILE, build_corpus
 from cairn.data.stdlib_text import library_files, module_group
-from cairn.records import Conversation
+from cairn.records import Comparison, Conversation
 
 pytestmark = pytest.mark.slow
 
@@ -85,6 +85,21 @@ def test_instructions_say_the_same_in_three_formats_and_hold_out_whole_modules(c
     modules = {suffix: {ask.splitlines()[1] for ask, _ in pairs} for suffix, pairs in answers.items()}
     assert not modules[""] & modules["_heldout"]
     assert not {answer for _, answer in answers[""]} & {answer for _, answer in answers["_heldout"]}
+
+
+def test_preferences_are_the_right_docstring_against_another_functions_or_a_broken_one(corpus: Path) -> None:
+    rights = [r.messages[1].content for r in read_records([corpus / "openai.jsonl"]) if isinstance(r, Conversation)]
+    pairs = list(read_records([corpus / "preferences.jsonl"]))
+    assert all(isinstance(pair, Comparison) for pair in pairs)
+    assert [pair.chosen[0].content for pair in pairs] == rights
+    broken = [pair for pair in pairs if pair.chosen[0].content.startswith(pair.rejected[0].content)]
+    others = [pair for pair in pairs if pair not in broken]
+    assert min(len(broken), len(others)) > len(pairs) / 5
+    assert all(pair.rejected[0].content in rights for pair in others)
+    longer = sum(len(pair.rejected[0].content) > len(pair.chosen[0].content) for pair in others)
+    assert 0.3 < longer / len(others) < 0.7
+    (held_out,) = {type(record) for record in read_records([corpus / "preferences_heldout.jsonl"])}
+    assert held_out is Comparison
 
 
 def test_the_whole_library_gives_thousands_of_examples_and_no_test_files() -> None:

@@ -2,8 +2,9 @@
 
 `train/00.jsonl.zst`, `val.jsonl.zst` and `test.jsonl.zst` hold lines `{"text", "meta": {"pile_set_name"}}` in one
 zstd frame each, as the Pile does; the tags are stand-ins, listed in `report.json`. `quick.jsonl.zst` is a small even
-part of val for a first measurement. The instruction data (signature → docstring) lies in three formats, `*_heldout`
-from modules that no training file has seen. Takes about half a minute, once per Python version.
+part of val for a first measurement. The instruction data (signature → docstring) lies in three formats, and once more
+as preferences (`cairn.data.sample_preferences`), `*_heldout` from modules that no training file has seen. Takes about
+half a minute, once per Python version.
 """
 
 from __future__ import annotations
@@ -21,9 +22,10 @@ from typing import Any
 import msgspec
 import zstandard
 
+from cairn.data.sample_preferences import write_preferences
 from cairn.data.stdlib_text import STAND_INS, Example, Group, Origin, Piece, origins
 
-BUILDER_VERSION = 1
+BUILDER_VERSION = 2
 REPORT = "report.json"
 FILES = {"train": "train/00.jsonl.zst", "val": "val.jsonl.zst", "test": "test.jsonl.zst"}
 QUICK_FILE = "quick.jsonl.zst"
@@ -182,3 +184,4 @@ def _write_instructions(folder: Path, suffix: str, examples: list[Example]) -> N
     (folder / f"alpaca{suffix}.json").write_text(json.dumps(alpaca, indent=1), encoding="utf-8")
     (folder / f"sharegpt{suffix}.json").write_text(json.dumps(sharegpt, indent=1), encoding="utf-8")
     (folder / f"openai{suffix}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in openai), encoding="utf-8")
+    write_preferences(folder / f"preferences{suffix}.jsonl", examples, TASK)

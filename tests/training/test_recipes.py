@@ -1,0 +1,76 @@
+"""Every recipe in jobs/recipes: it loads, names what `cairn sample` makes, and trains two steps on the tiny model."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.training.runs import WRITERS, losses, run_local, write_comparisons
+
+from cairn.config.load import load, with_overrides
+from cairn.data.sample import build_corpus
+from cairn.plugins import STAGES
+from cairn.training.folder import ADAPTER
+
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("group")]
+
+ROOT = Path(__file__).resolve().parents[2]
+RECIPES = sorted((ROOT / "jobs" / "recipes").glob("*.yaml"))
+
+
+def small(recipe: Path, folder: Path, model: Path) -> Any:
+    """The recipe with the tiny model, toy data of its stage's kind, one worker and two steps; all else is its own.
+
+    The optimizer stays where the weights are: to offload it DeepSpeed compiles for minutes (`test_two_workers.py`).
+    """
+    parsed = load(recipe)
+    chosen = parsed.data.train_on == "chosen"
+    write = write_comparisons if chosen else WRITERS.get(parsed.stage.name, write_comparisons)
+    train, validation = (str(write(folder / f"{name}.jsonl", 40)) for name in ("train", "validation"))
+    changes = {
+        "model.path": str(model),
+        "data.train": [train],
+        "data.validation": [validation] if parsed.data.validation else [],
+        "data.sequence_length": 128,
+        "training.steps": 2,
+        "training.workers": 1,
+        "training.offload_optimizer": False,
+        "training.evaluate_documents": 4,
+        "storage.path": str(folder / "storage"),
+        "storage.run": recipe.stem,
+    }
+    return with_overrides(parsed, changes)
+
+
+@pytest.mark.parametrize("recipe", RECIPES, ids=lambda path: path.stem)
+def test_a_recipe_trains_two_steps(recipe: Path, tmp_path: Path, tiny_path: Path) -> None:
+    parsed = small(recipe, tmp_path, tiny_path)
+    lines = run_local(parsed)
+    assert len(losses(lines)) == 2
+    assert all(loss > 0 for loss in losses(lines))
+    assert (parsed.run_path / ADAPTER / "run.json").is_file()
+    if parsed.data.validation:
+        assert any(name.startswith("held_out_") for name in lines[-1])
+
+
+@pytest.mark.parametrize("recipe", RECIPES, ids=lambda path: path.stem)
+def test_a_recipe_says_in_two_lines_what_it_is(recipe: Path) -> None:
+    first, second, third = recipe.read_text(encoding="utf-8").splitlines()[:3]
+    assert first.startswith("# ")
+    assert second.startswith("# ")
+    assert "cairn sample" in f"{first} {second}"
+    assert not third.startswith("#")
+
+
+def test_every_stage_has_a_recipe_of_its_name() -> None:
+    named = {recipe.stem: load(recipe).stage.name for recipe in RECIPES}
+    assert {stage: named.get(stage) for stage in STAGES.names()} == {stage: stage for stage in STAGES.names()}
+
+
+def test_every_file_that_a_recipe_names_is_made_by_cairn_sample(tmp_path: Path) -> None:
+    build_corpus(tmp_path / "sample", fraction=0.02)
+    named = {name for recipe in RECIPES for name in re.findall(r"\$CAIRN_HOME/(sample/[\w./]+)", recipe.read_text())}
+    assert named
+    assert not [name for name in sorted(named) if not (tmp_path / name).is_file()]
