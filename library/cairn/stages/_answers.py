@@ -18,7 +18,7 @@ from cairn.losses.cross_entropy import token_nll
 from cairn.losses.ranking import order_metrics
 from cairn.metrics import Metric
 from cairn.models.attention import forward_inputs
-from cairn.models.forward import logits_at
+from cairn.models.head import losses_at
 from cairn.records import Comparison
 from cairn.stages.base import LossOutput, Models, Stage
 
@@ -99,7 +99,7 @@ def answer_logps(batch: Batch, model: Callable[..., Any], *, tail_weight: float 
     answers = answers_of(batch)
     inputs = forward_inputs(batch.tokens, batch.segments, batch.positions, model, prefixes=batch.prefixes)
     wanted = batch.weights.flatten().nonzero().squeeze(1)
-    logps = -token_nll(logits_at(model, inputs, wanted), batch.labels.flatten()[wanted])
+    logps = -losses_at(model, inputs, wanted, batch.labels.flatten()[wanted], token_nll)
     weights, ids = _trained(batch, batch.weights)
     if tail_weight != 1.0:
         weights = weights * desensitised_weights(ids, _shorter(ids, answers), alpha=tail_weight)

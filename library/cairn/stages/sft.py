@@ -19,7 +19,7 @@ from cairn.losses.token_weights import dft_weights, eaft_weights
 from cairn.metrics import Metric
 from cairn.models.noise import noisy_embeddings
 from cairn.records import Conversation
-from cairn.stages._next_token import wanted_logits, wanted_positions
+from cairn.stages._next_token import wanted_logits, wanted_nll, wanted_positions
 from cairn.stages.base import LossOutput, Models, Stage
 
 
@@ -67,9 +67,13 @@ class Sft(Stage):
         labels, tokens = batch.labels.flatten()[wanted], batch.weights.flatten()[wanted]
         weights = tokens if self.config.counted == "tokens" else self._weights(batch).flatten()[wanted]
         with noisy_embeddings(models.policy, batch.segments, alpha=self.config.neftune_alpha):
-            logits = wanted_logits(batch, models.policy, wanted)
-        nll = token_nll(logits, labels)
-        losses = self._losses(logits, labels, nll)
+            if self._needs_logits:
+                logits = wanted_logits(batch, models.policy, wanted)
+                nll = token_nll(logits, labels)
+                losses = self._of_logits(logits, labels, nll)
+            else:
+                nll = wanted_nll(batch, models.policy, wanted)
+                losses = nll * dft_weights(nll) if self.config.loss == "dft" else nll
         if self.config.teacher is not None:
             assert models.reference is not None, "the stage asks for a teacher"
             with torch.no_grad():
@@ -82,7 +86,12 @@ class Sft(Stage):
         metrics = {} if losses is nll and weights is tokens else plain
         return LossOutput(weighted_sum(losses, weights), float(weights.sum()), metrics)
 
-    def _losses(self, logits: torch.Tensor, labels: torch.Tensor, nll: torch.Tensor) -> torch.Tensor:
+    @property
+    def _needs_logits(self) -> bool:
+        config = self.config
+        return bool(config.label_smoothing) or config.loss == "eaft" or config.teacher is not None
+
+    def _of_logits(self, logits: torch.Tensor, labels: torch.Tensor, nll: torch.Tensor) -> torch.Tensor:
         smoothing = self.config.label_smoothing
         losses = token_nll(logits, labels, label_smoothing=smoothing) if smoothing else nll
         if self.config.loss == "dft":
