@@ -169,7 +169,8 @@ def encode_records(encoder: Encoder, records: Sequence[Record]) -> Iterator[list
     for kind, group in groupby(records, key=type):
         some = list(group)
         if kind is Document:
-            yield from (encoder.document(record) or Dropped(DropReason.EMPTY) for record in _only(Document, some))
+            documents = encoder.documents(_only(Document, some))
+            yield from (windows or Dropped(DropReason.EMPTY) for windows in documents)
             continue
         samples = (
             encoder.conversations(_only(Conversation, some))

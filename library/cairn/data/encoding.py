@@ -29,8 +29,9 @@ from cairn.records import Conversation, Document
 
 TrainOn = Literal["all", "last", "chosen"]
 
-BATCH = 1024
-"""Conversations tokenised at once: a fifth faster than 256. What is in flight is bounded by a chunk's characters."""
+BATCH, DOCUMENTS = 1024, 64
+"""Conversations and documents tokenised at once: a fifth faster than 256, a fifth faster than one. What is in flight is
+bounded by a chunk's characters."""
 
 
 @dataclass(frozen=True)
@@ -84,9 +85,17 @@ class Encoder:
 
         The first window's context is the beginning-of-sequence token, or the end token of a model that has none.
         """
-        tokenizer = self.tokenizer
-        encoding = self._backend().encode(document.text, add_special_tokens=False)
-        ids = encoding.ids
+        return next(self.documents([document]))
+
+    def documents(self, documents: Iterable[Document]) -> Iterator[list[Sample]]:
+        """Each document's windows, in order; some are tokenised at once."""
+        waiting = iter(documents)
+        while some := [*islice(waiting, DOCUMENTS)]:
+            encoded = self._backend().encode_batch([document.text for document in some], add_special_tokens=False)
+            yield from map(self._windows, some, encoded)
+
+    def _windows(self, document: Document, encoding: Any) -> list[Sample]:
+        ids, tokenizer = encoding.ids, self.tokenizer
         if not ids:
             return []
         prefix = tokenizer.eos_token_id if tokenizer.bos_token_id is None else tokenizer.bos_token_id
