@@ -91,6 +91,13 @@ def test_openai_with_parts_calls_and_null_content() -> None:
     assert record.messages[3] == Message("tool", "2", fields={"tool_call_id": "1"})
 
 
+def test_a_message_with_an_empty_list_of_calls_calls_nothing() -> None:
+    said = [{"role": "user", "content": "a", "tool_calls": []}, {"role": "assistant", "content": "b", "tool_calls": []}]
+    row = {"uuid": "u", "category": "chat", "reasoning": "off", "messages": said, "metadata": "{}"}
+    assert detect([row], where="f").best.format.name == "openai"
+    assert conversation("openai", row).messages == (Message("user", "a"), Message("assistant", "b"))
+
+
 @pytest.mark.parametrize(
     ("name", "row", "message"),
     [

@@ -1,8 +1,9 @@
 """The parts of a row to messages: text, roles, function calls and tools, brought to one spelling.
 
 Calls and tools become what chat templates read: `tool_calls: [{type, function: {name, arguments}}]` with arguments
-as an object, and `tools: [{type, function: {…}}]`. Nothing else is added or taken away. The parts of a layout become
-functions once (`reader`); a row then costs a lookup for each path, and a path is only spelt out for an error.
+as an object, and `tools: [{type, function: {…}}]`. An empty list of calls is none, for a template may ask whether there
+is one at all. Nothing else is added or taken away. The parts of a layout become functions once (`reader`); a row then
+costs a lookup for each path, and a path is only spelt out for an error.
 """
 
 from __future__ import annotations
@@ -209,7 +210,8 @@ def _fields(turn: Turn) -> Callable[[Any], dict[str, Any]]:
             if found is not MISSING and found is not None:
                 fields[key] = found
         if "tool_calls" in fields:
-            fields["tool_calls"] = _calls(fields["tool_calls"], paths["tool_calls"])
+            calls = _calls(fields.pop("tool_calls"), paths["tool_calls"])
+            fields |= {"tool_calls": calls} if calls else {}
         return fields
 
     return read
