@@ -12,7 +12,8 @@ from tests.training.runs import WORDS, losses, recipe_for, run_local
 from cairn.data.batch import collate
 from cairn.data.encoding import Encoder
 from cairn.data.packing import pack, row_of
-from cairn.records import Document, Source
+from cairn.plugins import STAGES
+from cairn.records import Comparison, Document, Judgement, Source
 from cairn.stages.pretrain import Pretrain
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("group")]
@@ -34,6 +35,49 @@ def test_the_way_changes_nothing(
 ) -> None:
     recipe = recipe_for(tmp_path, tiny_path, training={"steps": 4, **training})
     assert losses(run_local(recipe)) == pytest.approx(as_it_is, rel=1e-5)
+
+
+WAYS: list[dict[str, object]] = [{"zero_stage": 2, "micro_batch": 4}, {"zero_stage": 3}, {"micro_batch": 1}]
+ANSWERING = [name for name in STAGES.names() if STAGES.load(name).record in (Comparison, Judgement)]
+EACH = [
+    pytest.param(stage, way, marks=() if i % len(WAYS) == j else pytest.mark.full, id=f"{stage}-{way}")
+    for i, stage in enumerate(ANSWERING)
+    for j, way in enumerate(WAYS)
+]
+"""Every stage one way, every way with some stages; the whole cross with the whole matrix."""
+
+
+@pytest.mark.parametrize(("stage", "way"), EACH)
+def test_the_way_changes_nothing_for_any_stage_of_preference(
+    stage: str, way: dict[str, object], tmp_path: Path, tiny_path: Path
+) -> None:
+    found = []
+    for name, changes in (("plain", {}), ("other", way)):
+        recipe = recipe_for(tmp_path / name, tiny_path, stage, training={"steps": 3, **changes})
+        lines = run_local(recipe)
+        found.append((losses(lines), [line["accuracy"] for line in lines], [line["grad_norm"] for line in lines]))
+    for plain, other in zip(*found, strict=True):
+        assert other == pytest.approx(plain, rel=1e-5)
+
+
+@pytest.mark.parametrize("stage", ["dpo", "kto"])
+def test_packing_changes_nothing_for_answers(stage: str, tmp_path: Path, tiny_path: Path) -> None:
+    """All records in one global batch, packed into few rows or one a row: one first step."""
+    found = []
+    for packing in (True, False):
+        recipe = recipe_for(
+            tmp_path / str(packing),
+            tiny_path,
+            stage,
+            data={"packing": packing, "sequence_length": 256, "limit": 8},
+            stage={"name": stage, **({"loss": "ipo"} if stage == "dpo" else {})},
+            adapter={"name": "full"},
+            training={"steps": 1, "global_batch": 16 if stage == "kto" and not packing else 8, "micro_batch": 1},
+        )
+        found.append(run_local(recipe)[0])
+    rows = [line["tokens"] for line in found]
+    assert rows[0] > 0
+    assert found[0]["loss"] == pytest.approx(found[1]["loss"], rel=1e-5)
 
 
 def test_bf16_stages_agree(tmp_path: Path, tiny_path: Path) -> None:
