@@ -29,6 +29,15 @@ def batch_divides(training: Any) -> Iterator[Problem]:
         )
 
 
+def goals_are_known_in_time(training: Any) -> Iterator[Problem]:
+    """What decides at a step cannot wait for figures that come later."""
+    for key, goal in (("best", training.best), ("early_stopping", training.early_stopping)):
+        if training.evaluate_in_background and goal and goal.metric.startswith("held_out"):
+            yield Problem(
+                f"training.{key}.metric", goal.metric, "is known late", "set training.evaluate_in_background to false"
+            )
+
+
 def offload_needs_zero(training: Any) -> Iterator[Problem]:
     """Optimizer offload is part of ZeRO."""
     if training.offload_optimizer and training.zero_stage == 0:
@@ -126,6 +135,7 @@ def axes_are_whole(search: Any) -> Iterator[Problem]:
 RULES: tuple[tuple[tuple[str, ...], Callable[..., Iterator[Problem]]], ...] = (
     (("training",), batch_divides),
     (("training",), offload_needs_zero),
+    (("training",), goals_are_known_in_time),
     (("data",), format_exists),
     (("data",), template_exists),
     (("data",), datasets_are_named),

@@ -139,6 +139,9 @@ class Training(Section):
     log_every: Positive = Field(1, description="steps between metric lines")
     evaluate_every: Positive | None = Field(None, description="steps between held-out evaluations; none: only the end")
     evaluate_documents: Positive = Field(32, description="held-out documents scored at each evaluation")
+    evaluate_in_background: bool = Field(
+        False, description="score a snapshot in another process while training goes on, with a worker's resources"
+    )
     sample_every: Positive | None = Field(
         None, description="steps between texts of the model, as generation says; also at the end; none: never"
     )
@@ -288,7 +291,7 @@ PLUGIN_LISTS = {"trackers": "training.trackers", "callbacks": "training.callback
 """Key of `training` that lists plugins → their family."""
 
 UNPRINTED_TRAINING_KEYS = (
-    "workers", "micro_batch", "zero_stage", "offload_optimizer", "gradient_checkpointing", "cpus_per_worker", "use_gpu", "log_every", "evaluate_every", "evaluate_documents", "sample_every", "sample_prompts",
+    "workers", "micro_batch", "zero_stage", "offload_optimizer", "gradient_checkpointing", "cpus_per_worker", "use_gpu", "log_every", "evaluate_every", "evaluate_documents", "evaluate_in_background", "sample_every", "sample_prompts",
     "checkpoint_every", "keep_checkpoints", "max_failures", "max_seconds", "trackers",
 )  # fmt: skip
 """Keys that change how a run is carried out or watched, not what it computes: a run may be resumed with others."""

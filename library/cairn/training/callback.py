@@ -1,7 +1,7 @@
 """What a callback is: something that looks at a run at its hook points, adds figures, and may end it.
 
-Every worker calls every hook in the same order. What a hook returns must be the same on each: reduce first
-(`run.engine.reduce`, `.total`, `.largest`). Nothing else of a run is a hook's to change.
+Every worker calls every hook in the same order. What a hook returns must be the same on each, where nothing else is
+said: reduce first (`run.engine.reduce`, `.total`, `.largest`). Nothing else of a run is a hook's to change.
 """
 
 from __future__ import annotations
@@ -38,6 +38,10 @@ class Callback(Plugin):
     def after_step(self, run: Any, step: int, figures: Figures) -> Figures:
         """After the optimizer step. `figures` are the step's own; those returned are logged with them, and a step
         with such figures is always logged."""
+        return {}
+
+    def late(self, run: Any, *, wait: bool) -> Mapping[int, Figures]:
+        """Figures of earlier steps that have become known since, on the first worker; all of them with `wait`."""
         return {}
 
     def decide(self, run: Any, step: int, figures: Figures) -> End | None:

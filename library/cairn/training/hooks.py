@@ -44,6 +44,15 @@ class Hooks:
         self.end = next((end for end in decisions if end), None)
         return seen
 
+    def late(self, *, last: bool) -> dict[int, dict[str, float | str]]:
+        """Figures of earlier steps that have become known; at the last step all, unless the run only pauses."""
+        wait = last and (self.end is None or self.end.finished)
+        found: dict[int, dict[str, float | str]] = {}
+        for callback in self.callbacks.values():
+            for step, figures in callback.late(self.run, wait=wait).items():
+                found.setdefault(step, {}).update(figures)
+        return found
+
     def state(self) -> dict[str, Any]:
         """For the checkpoint; a run that ended for good stays ended."""
         states = {name: callback.state() for name, callback in self.callbacks.items()}

@@ -47,7 +47,7 @@ class Journal:
                 self._try(name, tracker.write_text, step, key, text)
             self._try(name, tracker.write, step, finite)
         self.latest |= finite
-        self._state(step)
+        self._state(max(step, self.step))
 
     def _try(self, name: str, call: Callable[..., None], *values: Any) -> None:
         try:

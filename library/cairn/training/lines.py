@@ -1,4 +1,7 @@
-"""A JSON Lines file of a run in which every line belongs to a step, and no step stands twice after a restart."""
+"""A JSON Lines file of a run in which every line belongs to a step, and no step stands twice after a restart.
+
+What becomes known of a step later stands in a line of its own, which readers merge with the first.
+"""
 
 from __future__ import annotations
 

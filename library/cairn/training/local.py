@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import multiprocessing
 import os
 import shutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import Future, ProcessPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import torch
 import torch.distributed as dist
@@ -22,6 +25,7 @@ class LocalSession:
         self.rank, self.world_size = dist.get_rank(), dist.get_world_size()
         self.device = torch.device("cpu")
         self.reports: list[dict[str, float]] = []
+        self._pool: ProcessPoolExecutor | None = None
 
     def report(self, metrics: Mapping[str, float], checkpoint: Path | None, *, name: str) -> None:
         """Remember the metrics, keep the checkpoint, drop the oldest beyond the number to keep."""
@@ -41,6 +45,12 @@ class LocalSession:
             where="training.trackers",
             next_step="leave prometheus out",
         )
+
+    def background(self, work: Callable[..., Any], given: tuple[Any, ...], *, cpus: float) -> Future[Any]:
+        """In one further process, one after the other."""
+        if self._pool is None:
+            self._pool = ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("spawn"))
+        return self._pool.submit(work, *given)
 
     @contextmanager
     def latest_checkpoint(self) -> Iterator[Path | None]:

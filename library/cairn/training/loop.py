@@ -46,6 +46,8 @@ def run(recipe: Recipe, train: Path, validation: Sequence[Reading], session: Ses
             figures = _step(parts, step, batches, guard)
             seen = hooks.after_step(step, figures)
             last = step == parts.total_steps or hooks.end is not None
+            for earlier, known in hooks.late(last=last).items():
+                journal.write(earlier, known)
             logged = last or bool(seen) or _due(step, settings.log_every)
             if logged:
                 journal.write(step, figures | seen)

@@ -5,10 +5,11 @@ Ray Train gives one (`training/trainer.py`); a process of one's own gives anothe
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from concurrent.futures import Future
 from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
 import torch
 
@@ -25,6 +26,9 @@ class Session(Protocol):
 
     def expose(self, run: str, values: Mapping[str, float]) -> None:
         """Show the newest values to whoever scrapes the cluster; UserError where nobody can."""
+
+    def background(self, work: Callable[..., Any], given: tuple[Any, ...], *, cpus: float) -> Future[Any]:
+        """Have `work(*given)` done in another process while this one goes on; plain values go in and come out."""
 
     def latest_checkpoint(self) -> AbstractContextManager[Path | None]:
         """The newest kept checkpoint as a folder readable inside the block; all workers leave it together."""

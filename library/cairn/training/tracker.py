@@ -19,7 +19,8 @@ class Tracker(Plugin):
         raise NotImplementedError
 
     def write(self, step: int, values: Mapping[str, Any]) -> None:
-        """One step's metrics; a value that is no number is None."""
+        """One step's metrics; a value that is no number is None. A step may come again with figures that were not known
+        at its time (held-out ones that were scored elsewhere)."""
         raise NotImplementedError
 
     def write_text(self, step: int, name: str, text: str) -> None:

@@ -11,6 +11,7 @@ import os
 import re
 import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import Future
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -22,6 +23,7 @@ import ray.train.torch
 import ray.util.metrics
 import torch.distributed as dist
 from ray.train.torch.config import TorchConfig, _TorchBackend
+from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
 from cairn.config.load import build
 from cairn.config.recipe import Recipe
@@ -177,6 +179,16 @@ class RaySession:
                 self._gauges[name] = gauge
             gauge.set(value, tags={"run": run})
 
+    def background(self, work: Callable[..., Any], given: tuple[Any, ...], *, cpus: float) -> Future[Any]:
+        """As a task with a worker's resources, outside the workers' placement group, which holds no more than they use."""
+        task = ray.remote(work).options(
+            num_cpus=cpus,
+            num_gpus=1 if self.device.type == "cuda" else 0,
+            scheduling_strategy=PlacementGroupSchedulingStrategy(None),  # type: ignore[arg-type] # Ray's way to say so
+        )
+        future: Future[Any] = task.remote(*given).future()
+        return future
+
     @contextmanager
     def latest_checkpoint(self) -> Iterator[Path | None]:
         """Ray's newest checkpoint; nobody leaves before all have read, for a leaving worker deletes a shared copy."""
@@ -246,12 +258,15 @@ def _use_gpu(recipe: Recipe) -> bool:
 def _require_resources(recipe: Recipe, *, use_gpu: bool) -> None:
     """Ray would wait for ever for what the cluster does not have."""
     settings = recipe.training
-    needed = {"CPU": settings.workers * settings.cpus_per_worker} | ({"GPU": settings.workers} if use_gpu else {})
+    processes, aside = settings.workers, ""
+    if settings.evaluate_in_background:
+        processes, aside = processes + 1, " and an evaluation in the background"
+    needed = {"CPU": processes * settings.cpus_per_worker} | ({"GPU": processes} if use_gpu else {})
     there = ray.cluster_resources()
     for kind, count in needed.items():
         if there.get(kind, 0) < count:
             raise UserError(
-                f"{settings.workers} workers need {count:g} {kind}s, the cluster has {there.get(kind, 0):g}",
+                f"{settings.workers} workers{aside} need {count:g} {kind}s, the cluster has {there.get(kind, 0):g}",
                 where="training.workers",
                 next_step="lower training.workers or training.cpus_per_worker, or add nodes",
             )

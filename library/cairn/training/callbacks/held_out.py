@@ -2,13 +2,15 @@
 
 Documents of `data.validation`, and those that `data.hold_out` keeps from training, are scored like `cairn evaluate`
 does, in windows of `data.sequence_length` tokens; anything else by the stage's own loss, conversations in bits per byte
-of their answers too. The sample is fixed (`cairn.training.validation`). Cost: one forward pass over it each time.
+of their answers too. The sample is fixed (`cairn.training.validation`). Cost: one forward pass over it each time, while
+the step waits, or elsewhere while it does not (`cairn.training.background`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import TypeVar
+from pathlib import Path
+from typing import Any, TypeVar
 
 from cairn.data.chunks import encode_records
 from cairn.data.conversion import converted
@@ -34,6 +36,17 @@ class HeldOut(Callback):
     of answers that are compared or judged the stage's own figures, `held_out_accuracy` and so on."""
 
     def start(self, run: Run, *, resumed_at: int) -> None:
+        """Choose the sample, and go on with what was being scored elsewhere."""
+        self.choose(run)
+        self.elsewhere: Any = None
+        self.told: list[int] = []
+        if run.recipe.training.evaluate_in_background:
+            from cairn.training.background import Evaluations
+
+            _require_no_reference(run)
+            self.elsewhere = Evaluations(run, resumed_at=resumed_at)
+
+    def choose(self, run: Run) -> None:
         """Choose the sample; the same on every worker."""
         chosen = held_out_records(run, run.recipe.training.evaluate_documents)
         self.documents = [record for record in chosen if isinstance(record, Document)]
@@ -48,11 +61,30 @@ class HeldOut(Callback):
         self.said_bytes = sum(sample.source_bytes for sample in samples)
 
     def after_step(self, run: Run, step: int, figures: Figures) -> Figures:
-        """Score when due."""
+        """Score when due, or begin to; the last step's model is scored here in any case."""
         every = run.recipe.training.evaluate_every
         due = step == run.total_steps or (every is not None and step % every == 0)
-        if not due:
+        if due and self.elsewhere and step < run.total_steps and (self.documents or self.rows):
+            self.elsewhere.begin(step)
             return {}
+        return self.score(run) if due else {}
+
+    def late(self, run: Run, *, wait: bool) -> dict[int, Figures]:
+        """What was scored elsewhere since; what was told before is written down by now."""
+        if self.elsewhere is None or run.session.rank != 0:
+            return {}
+        self.elsewhere.forget(self.told)
+        arrived: dict[int, Figures] = self.elsewhere.arrived(wait=wait)
+        self.told = list(arrived)
+        return arrived
+
+    def finish(self, run: Run, adapter: Path) -> dict[str, Any]:
+        """Forget the last of them."""
+        self.late(run, wait=True)
+        return {}
+
+    def score(self, run: Run) -> dict[str, float]:
+        """The held-out figures of the model as it stands."""
         bits, seen = Metric(0.0, 0.0), {}
         if self.documents:
             bits += self._documents(run)
@@ -84,6 +116,15 @@ def _encoded(run: Run, records: Sequence[Record]) -> Iterator[Sample]:
     eaten = [made for record in records for made in converted(record, kind.__name__.lower(), data.train_on) or ()]
     for encoded in encode_records(encoder, eaten):
         yield from () if isinstance(encoded, Dropped) else encoded
+
+
+def _require_no_reference(run: Run) -> None:
+    if run.stage.reference is not None:
+        raise UserError(
+            f"the stage '{run.recipe.stage.name}' compares with a reference model, which lives beside the training",
+            where="training.evaluate_in_background",
+            next_step="leave it out",
+        )
 
 
 def _mine(run: Run, items: Sequence[Item]) -> list[Item]:

@@ -22,14 +22,19 @@ class ServiceTracker(Tracker):
         self._note = run.recipe.run_path / f"{self.name}.json"
         known: dict[str, Any] = json.loads(self._note.read_text()) if self._note.exists() else {}
         self._id, self._sent = self.connect(run, known.get("id")), int(known.get("step", 0))
+        self._written = resumed_at
         self._keep()
 
     def write(self, step: int, values: Mapping[str, Any]) -> None:
-        """Send the numbers of a step that was not sent before."""
+        """Send the numbers of a step that was not sent before, or what has become known of an earlier one."""
+        numbers = {name: value for name, value in values.items() if value is not None}
         if step > self._sent:
-            self.send(step, {name: value for name, value in values.items() if value is not None})
+            self.send(step, numbers)
             self._sent = step
             self._keep()
+        elif step <= self._written:
+            self.send_late(step, numbers)
+        self._written = max(step, self._written)
 
     def write_text(self, step: int, name: str, text: str) -> None:
         """Send a text of a step that was not sent before; texts come before the step's numbers."""
@@ -43,6 +48,10 @@ class ServiceTracker(Tracker):
     def send(self, step: int, values: Mapping[str, float]) -> None:
         """One step's numbers."""
         raise NotImplementedError
+
+    def send_late(self, step: int, values: Mapping[str, float]) -> None:
+        """Numbers of a step before the last; as `send` where the service takes steps in any order."""
+        self.send(step, values)
 
     def send_text(self, step: int, name: str, text: str) -> None:
         """One text."""

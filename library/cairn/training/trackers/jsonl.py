@@ -28,5 +28,9 @@ class Jsonl(Tracker):
 
 
 def read_metrics(run_path: Path) -> list[dict[str, Any]]:
-    """All logged steps of a run, in order; a line that is still being written is left out."""
-    return read_lines(run_path / METRICS)
+    """All logged steps of a run, in order, with what became known later; a line still being written is left out."""
+    steps: dict[int, dict[str, Any]] = {}
+    for line in read_lines(run_path / METRICS):
+        first = steps.setdefault(line["step"], line)
+        first |= {name: value for name, value in line.items() if name != "time"}
+    return list(steps.values())

@@ -16,6 +16,9 @@ from pydantic import Field
 from cairn.config.section import Section
 from cairn.training.trackers._service import ServiceTracker
 
+EARLIER = "evaluated_step"
+"""Axis of figures that became known later."""
+
 
 class Wandb(ServiceTracker):
     """Numbers as history, texts as HTML, the recipe as the run's configuration."""
@@ -32,6 +35,7 @@ class Wandb(ServiceTracker):
         import wandb
 
         name = known or secrets.token_hex(4)
+        self._late: set[str] = set()
         self._run = wandb.init(
             project=self.config.project,
             entity=self.config.entity,
@@ -48,7 +52,15 @@ class Wandb(ServiceTracker):
 
     def send(self, step: int, values: Mapping[str, float]) -> None:
         """At once, with the step's texts."""
-        self._run.log(dict(values), step=step, commit=True)
+        axis = {EARLIER: step} if self._late & set(values) else {}
+        self._run.log({**values, **axis}, step=step, commit=True)
+
+    def send_late(self, step: int, values: Mapping[str, float]) -> None:
+        """With the next step's, over an axis of its own: history goes forward only."""
+        for name in set(values) - self._late:
+            self._run.define_metric(name, step_metric=EARLIER)
+        self._late |= set(values)
+        self._run.log({**values, EARLIER: step}, step=self._sent + 1, commit=False)
 
     def send_text(self, step: int, name: str, text: str) -> None:
         """Kept with the step until its numbers come."""

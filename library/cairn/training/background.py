@@ -1,0 +1,134 @@
+"""Held-out evaluation of a snapshot, elsewhere, while training goes on.
+
+`evaluations/step_…/` in the run folder holds the adapter as it stood after that step until its figures are written down.
+Another process scores it with the very code that scores a run's own model, so the figures are the same. What a start
+finds unscored is scored then. Cost: an adapter written each time, and a second base model where the scoring happens.
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterable, Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import msgspec
+import torch
+
+from cairn.adapters.attach import attach_saved
+from cairn.config.load import build
+from cairn.config.recipe import Recipe
+from cairn.data.batch import Batch
+from cairn.data.pipeline import load_tokenizer_of
+from cairn.data.reading import Reading
+from cairn.metrics import Metric, merge
+from cairn.models.attention import sees_prefixes
+from cairn.models.kernels.frozen_linear import use_frozen_linears
+from cairn.models.load import load_model
+from cairn.plugins import CALLBACKS, STAGES
+from cairn.stages.base import Models, Stage
+from cairn.training.checkpoint import checkpoint_name, save_adapter
+from cairn.training.run import Run
+
+EVALUATIONS = "evaluations"
+
+
+@dataclass
+class Alone:
+    """What scoring asks of an engine, for one process with a whole model."""
+
+    model: Any
+    zero_stage: int = 0
+
+    @torch.no_grad()
+    def evaluate(self, batches: Sequence[Batch], stage: Stage, *, counted: bool = True) -> dict[str, Metric]:
+        """As `Engine.evaluate`."""
+        device, models = next(self.model.parameters()).device, Models(policy=self.model)
+        batches = [batch.to(device) for batch in batches]
+        stage.before_step(batches, models, float)
+        outputs = [stage.loss(batch, models) for batch in batches]
+        return merge({"loss": Metric(out.total.item(), out.weight), **out.metrics} for out in outputs)
+
+    def reduce(self, metrics: dict[str, Metric]) -> dict[str, Metric]:
+        """There is nobody to add up with."""
+        return metrics
+
+
+def score(values: dict[str, Any], validation: list[Any], folder: str, device: str) -> dict[str, float]:
+    """The held-out figures of the adapter or model in `folder`, by the plain recipe `values`, in a process of its own."""
+    recipe = build(values, where="the recipe sent to the evaluation")
+    stage: Stage = STAGES.make(recipe.stage)
+    whole = recipe.adapter.name == "full"
+    model = load_model(
+        folder if whole else recipe.model.path,
+        precision=recipe.training.precision,
+        attention=recipe.model.attention,
+        revision=None if whole else recipe.model.revision,
+        trust_remote_code=recipe.model.trust_remote_code,
+        device=device,
+        head=stage.head,
+    )
+    model = model if whole else attach_saved(model, folder)
+    use_frozen_linears(model, training=False)
+    run: Any = SimpleNamespace(
+        recipe=recipe,
+        stage=stage,
+        engine=Alone(model),
+        session=SimpleNamespace(rank=0, world_size=1),
+        tokenizer=load_tokenizer_of(recipe),
+        validation=tuple(msgspec.convert(validation, list[Reading])),
+        shares_prompts=sees_prefixes(model),
+    )
+    callback = CALLBACKS.load("held_out")()
+    callback.choose(run)
+    figures: dict[str, float] = callback.score(run)
+    return figures
+
+
+class Evaluations:
+    """The first worker's snapshots that are being scored."""
+
+    def __init__(self, run: Run, *, resumed_at: int) -> None:
+        self.run = run
+        self.pending: dict[int, Future[dict[str, float]]] = {}
+        self.folder = run.recipe.run_path / EVALUATIONS
+        for left in sorted(self.folder.glob("step_*")) if run.session.rank == 0 else ():
+            step = int(left.name.removeprefix("step_"))
+            if step <= resumed_at:
+                self._send(step)
+            else:
+                shutil.rmtree(left)
+
+    def begin(self, step: int) -> None:
+        """Have the model as it stands now scored; every worker calls it."""
+        target = self.folder / checkpoint_name(step)
+        draft = target.with_name(f".{target.name}")
+        if self.run.session.rank == 0:
+            shutil.rmtree(draft, ignore_errors=True)
+            shutil.rmtree(target, ignore_errors=True)
+        save_adapter(self.run, draft)
+        if self.run.session.rank == 0:
+            draft.rename(target)
+            self._send(step)
+
+    def arrived(self, *, wait: bool) -> dict[int, dict[str, float]]:
+        """Step → figures of what is scored since, on the first worker; with `wait` of all that is pending."""
+        done = {step: future.result() for step, future in self.pending.items() if wait or future.done()}
+        for step in done:
+            del self.pending[step]
+        return done
+
+    def forget(self, steps: Iterable[int]) -> None:
+        """Their figures are written down."""
+        for step in steps:
+            shutil.rmtree(self.folder / checkpoint_name(step))
+
+    def _send(self, step: int) -> None:
+        folder: Path = self.folder / checkpoint_name(step)
+        recipe: Recipe = self.run.recipe
+        validation = msgspec.to_builtins(list(self.run.validation))
+        given = (recipe.plain(), validation, str(folder), self.run.session.device.type)
+        self.pending[step] = self.run.session.background(score, given, cpus=recipe.training.cpus_per_worker)
