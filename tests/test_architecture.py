@@ -30,14 +30,14 @@ FORBIDDEN_NAMES = ("utils", "helpers", "manager", "misc")
 LAYERS: tuple[frozenset[str], ...] = (
     frozenset({"errors", "records", "metrics", "plugins", "config"}),
     frozenset({"losses", "schedules", "optimizers", "models", "adapters", "data"}),
-    frozenset({"store", "generation", "evaluation", "stages", "training", "exports"}),
+    frozenset({"store", "generation", "evaluation", "stages", "training", "comparison", "exports"}),
     frozenset({"cluster", "serving", "search"}),
     frozenset({"cli"}),
 )
 ORDER_WITHIN = (
     ("errors", "records", "metrics", "plugins", "config"),
     ("models", "adapters"),
-    ("store", "generation", "evaluation", "stages", "training"),
+    ("store", "generation", "evaluation", "stages", "training", "comparison"),
     ("store", "exports"),
 )
 # L0 is one small knot: a plugin has a Config, a recipe names plugins.

@@ -104,25 +104,40 @@ def make_plan(recipe: Recipe, tokenizer: Any) -> Plan:
         "chunk": [CHUNK_RECORDS, CHUNK_CHARACTERS],
     }
 
-    def reading(index: int, file: DataFile) -> Reading:
-        return Reading(index, str(file.location), file.format, file.limit, data.subsets, kind, data.train_on)
-
-    rules = hold_outs(data.hold_out, sizes)
-    readings = tuple(
-        replace(reading(i, file), hold_out=rule) for i, (file, rule) in enumerate(zip(files, rules, strict=True))
-    )
-    held_out = tuple(replace(one, held_out=True) for one in readings) if data.hold_out else ()
-    validation = tuple(reading(i, file) for i, file in enumerate(validation_files(data, documents=documents)))
     return Plan(
-        readings=readings,
+        readings=_trained(recipe, files, sizes),
         sizes=sizes,
         datasets=tuple(file.dataset for file in files),
         shaping=shaping,
         settings=settings,
         fingerprint=fingerprint([file.location for file in files], settings, tokenizer, whole=not data.streaming),
         tokenizer=tokenizer,
-        validation=(*validation, *held_out),
+        validation=evaluated(recipe),
         max_bad_fraction=data.max_bad_fraction,
+    )
+
+
+def evaluated(recipe: Recipe) -> tuple[Reading, ...]:
+    """What is evaluated and never trained on: `data.validation`, and what `data.hold_out` keeps of the files."""
+    data, documents = recipe.data, KINDS[kind_eaten(recipe.stage.name)] is Document
+    validation = _readings(recipe, validation_files(data, documents=documents))
+    if not data.hold_out:
+        return validation
+    files = data_files(data, documents=documents)
+    trained = _trained(recipe, files, [size_of(file.location) for file in files])
+    return (*validation, *(replace(one, held_out=True) for one in trained))
+
+
+def _trained(recipe: Recipe, files: Sequence[DataFile], sizes: Sequence[int]) -> tuple[Reading, ...]:
+    rules = hold_outs(recipe.data.hold_out, sizes)
+    return tuple(replace(one, hold_out=rule) for one, rule in zip(_readings(recipe, files), rules, strict=True))
+
+
+def _readings(recipe: Recipe, files: Sequence[DataFile]) -> tuple[Reading, ...]:
+    data, kind = recipe.data, kind_eaten(recipe.stage.name)
+    return tuple(
+        Reading(i, str(file.location), file.format, file.limit, data.subsets, kind, data.train_on)
+        for i, file in enumerate(files)
     )
 
 

@@ -59,3 +59,9 @@ class Renderer:
         except Exception as error:  # a template is a program of the model's author and raises what it likes
             raise TemplateRefused(str(error) or type(error).__name__) from error
         return str(texts[0]), [(int(start), int(end)) for start, end in marks[0]] if marks else []
+
+
+def prompt_tokens(tokenizer: Any, messages: Messages, *, tools: Sequence[Any] = ()) -> tuple[int, ...]:
+    """The conversation so far and the beginning of the assistant's turn, as the chat template writes them."""
+    text = Renderer.of(tokenizer, tools=bool(tools)).text(messages, tools=list(tools) or None, prompt=True)
+    return tuple(tokenizer(text, add_special_tokens=False)["input_ids"])

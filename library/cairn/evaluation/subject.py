@@ -10,7 +10,7 @@ import json
 import os
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from cairn.errors import AdapterError
 from cairn.store.card import CARD_FILE
@@ -39,8 +39,11 @@ class Subject:
         """Whether the adapter's folder holds a model of its own, which then stands in for the base."""
         return self.adapter is not None and not (Path(self.adapter) / PEFT_CONFIG).is_file()
 
-    def load(self, device: Any = "cpu") -> Any:
-        """The model in evaluation mode on `device`, its frozen linears prepacked where that pays."""
+    def load(self, device: Any = "cpu", *, head: Literal["language", "score"] = "language") -> Any:
+        """The model in evaluation mode on `device`, its frozen linears prepacked where that pays.
+
+        head: "score" for what the reward stage made.
+        """
         from cairn.models.kernels.frozen_linear import use_frozen_linears
         from cairn.models.load import load_model
 
@@ -52,6 +55,7 @@ class Subject:
             revision=revision,
             trust_remote_code=self.trust_remote_code,
             device=device,
+            head=head,
         )
         if self.adapter is not None and not self.is_whole_model:
             from cairn.adapters.attach import attach_saved

@@ -1,0 +1,1 @@
+"""Finished runs of any stages, measured by one yardstick."""
