@@ -53,12 +53,17 @@ class ShardWriter:
 
     def write(self, row: Row) -> None:
         """Append one row."""
-        ends = np.flatnonzero(np.diff(row.segments, append=-1)) + 1
+        lengths = np.bincount(row.segments)[1:]
+        ends = lengths.cumsum()
+        last = ends + np.arange(len(ends))
+        tokens, inputs = np.empty(len(row) + len(ends), dtype=np.int32), np.ones(len(row) + len(ends), dtype=bool)
+        inputs[last] = False
+        tokens[inputs], tokens[last] = row.tokens, row.labels[ends - 1]
         self._pending.append(
             {
-                "tokens": np.insert(row.tokens, ends, row.labels[ends - 1]),
+                "tokens": tokens,
                 "weights": None if np.all(row.weights == 1) else row.weights,
-                "lengths": np.diff(ends, prepend=0).astype(np.int32),
+                "lengths": lengths.astype(np.int32),
                 "source_bytes": row.source_bytes,
                 "sources": list(row.sources),
                 **{name: getattr(row.verdicts, name, None) for name in VERDICTS},
