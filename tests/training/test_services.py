@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 from typing import Any
 
@@ -18,11 +19,21 @@ STEPS = [(1, 1.0), (2, 2.0), (3, 3.0), (4, 4.0), (5, 5.0), (6, 6.0), (7, 7.0), (
 """What a service holds that cannot take steps back: of 5 to 7, done twice, the first time."""
 
 
+def settled(folder: Path, count: int) -> list[dict[str, Any]]:
+    """The history, when wandb's own process, which outlives `finish`, has written down `count` rows."""
+    for _ in range(100):
+        rows = history(folder)
+        if len(rows) >= count:
+            return rows
+        time.sleep(0.1)
+    return rows
+
+
 def test_wandb_offline_holds_each_step_once_as_one_run(tmp_path: Path) -> None:
     run = run_in(tmp_path)
     write("wandb", run, range(1, 8), resumed_at=0, mode="offline", project="mine")
     write("wandb", run, range(5, 10), resumed_at=4, shift=0.5, mode="offline", project="mine")
-    rows = history(run.recipe.run_path)
+    rows = settled(run.recipe.run_path, len(STEPS))
     assert [(row["_step"], row["loss"]) for row in rows] == STEPS
     assert not any("note" in row for row in rows)
     assert all(row["samples/_type"] == "html-file" for row in rows)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import typer
@@ -29,11 +30,24 @@ def command(
     from cairn.training.pipeline import carry_out
 
     steps = load_steps(recipe, overrides or ())
-    with connected(max(step.training.workers * step.training.cpus_per_worker for step in steps)):
+    with connected(max(step.training.most_workers * step.training.cpus_per_worker for step in steps)):
         if find_learning_rate:
             find_and_tell(steps[0])
         else:
             carry_out(steps, train_and_tell)
+
+
+def merge(recipe: Recipe, result: TrainingResult) -> Path:
+    """What was published as one model in `merged/` of the run's folder, checked as by `cairn export`; made once."""
+    from cairn.plugins import EXPORTS
+    from cairn.store.store import Store
+
+    assert result.published is not None, "checked with the recipe"
+    target = result.run_path / "merged"
+    if not target.exists():
+        version = Store(Path(recipe.storage.path) / "adapters").resolve(result.published)
+        EXPORTS.load("safetensors")().export(version, target)
+    return target
 
 
 def find_and_tell(recipe: Recipe) -> None:
@@ -74,6 +88,8 @@ def train_and_tell(recipe: Recipe) -> TrainingResult:
     show_table(("metric", "value"), sorted(result.metrics.items()))
     if result.finished:
         say(f"run: {result.run_path}\nadapter: {result.adapter_path}")
+        if recipe.storage.merge:
+            say(f"merged: {merge(recipe, result)}")
     else:
         say(f"run: {result.run_path}\nstopped in time after step {result.steps}: the same command goes on from there")
     return result

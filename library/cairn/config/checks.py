@@ -17,15 +17,28 @@ def cross_checks(parts: Mapping[str, Any]) -> Iterator[Problem]:
 
 
 def batch_divides(training: Any) -> Iterator[Problem]:
-    """The global batch is a whole number of forward passes for every worker."""
-    passes = training.micro_batch * training.workers
+    """The global batch is a whole number of forward passes for every worker, where their number is fixed."""
+    if training.fewest_workers != training.most_workers:
+        return
+    passes = training.micro_batch * training.most_workers
     if training.global_batch % passes:
         fitting = max(passes, round(training.global_batch / passes) * passes)
         yield Problem(
             "training.global_batch",
             training.global_batch,
-            f"not a multiple of micro_batch × workers = {training.micro_batch} × {training.workers}",
+            f"not a multiple of micro_batch × workers = {training.micro_batch} × {training.most_workers}",
             f"use {fitting}",
+        )
+
+
+def every_worker_has_a_row(training: Any) -> Iterator[Problem]:
+    """A worker without a row would only wait."""
+    if training.most_workers > training.global_batch:
+        yield Problem(
+            "training.workers",
+            training.most_workers,
+            f"more than the {training.global_batch} rows of a global batch",
+            "lower it, or raise training.global_batch",
         )
 
 
@@ -36,6 +49,12 @@ def goals_are_known_in_time(training: Any) -> Iterator[Problem]:
             yield Problem(
                 f"training.{key}.metric", goal.metric, "is known late", "set training.evaluate_in_background to false"
             )
+
+
+def merge_needs_a_name(storage: Any) -> Iterator[Problem]:
+    """What is merged is a published version."""
+    if storage.merge and storage.publish is None:
+        yield Problem("storage.merge", True, "only what is published is merged", "set storage.publish to a name")
 
 
 def offload_needs_zero(training: Any) -> Iterator[Problem]:
@@ -134,8 +153,10 @@ def axes_are_whole(search: Any) -> Iterator[Problem]:
 
 RULES: tuple[tuple[tuple[str, ...], Callable[..., Iterator[Problem]]], ...] = (
     (("training",), batch_divides),
+    (("training",), every_worker_has_a_row),
     (("training",), offload_needs_zero),
     (("training",), goals_are_known_in_time),
+    (("storage",), merge_needs_a_name),
     (("data",), format_exists),
     (("data",), template_exists),
     (("data",), datasets_are_named),

@@ -9,9 +9,9 @@ from __future__ import annotations
 import hashlib
 import json
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, Self
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from cairn.config.home import default_storage
 from cairn.config.section import Section
@@ -122,10 +122,26 @@ class EarlyStopping(Goal):
     min_delta: float = Field(0.0, ge=0, description="a reading improves when it is better by more than this")
 
 
+class Workers(Section):
+    """As many workers as the cluster has room for: a run goes on with those that are left."""
+
+    min: int = Field(ge=1, description="fewer wait for the cluster")
+    max: int = Field(ge=1, description="more are not started")
+
+    @model_validator(mode="after")
+    def _in_order(self) -> Self:
+        if self.max < self.min:
+            raise ValueError(f"max is {self.max}, less than min, {self.min}: swap them")
+        return self
+
+
 class Training(Section):
     """The loop: how much, how fast, on how many workers, how safely."""
 
-    workers: int = Field(1, ge=1, description="Ray Train workers, the data-parallel degree")
+    workers: Annotated[int, Field(ge=1)] | Workers = Field(
+        1, description="Ray Train workers, the data-parallel degree; or {min, max}: as many as there is room for"
+    )
+    wait_seconds: float = Field(0.0, ge=0, description="how long to wait for nodes that the cluster may still add")
     steps: Positive | None = Field(None, description="optimizer steps; overrides epochs")
     epochs: float = Field(1.0, gt=0, description="passes over the rows")
     global_batch: Positive = Field(8, description="rows per optimizer step over all workers")
@@ -168,6 +184,16 @@ class Training(Section):
     callbacks: tuple[Choice, ...] = Field(
         (), description="files of your own that look on: paths, or {name: ./mine.py, …}"
     )
+
+    @property
+    def fewest_workers(self) -> int:
+        """With fewer the run does not begin."""
+        return self.workers.min if isinstance(self.workers, Workers) else self.workers
+
+    @property
+    def most_workers(self) -> int:
+        """More it does not use."""
+        return self.workers.max if isinstance(self.workers, Workers) else self.workers
 
 
 class Generation(Section):
@@ -219,6 +245,9 @@ class Storage(Section):
     path: str = Field(default_factory=default_storage, description="folder seen by every node")
     run: str | None = Field(None, description="run name; none: stage and fingerprint")
     publish: str | None = Field(None, description="publish the result in the store under this name")
+    merge: bool = Field(
+        False, description="also write what is published as one model, base and adapter, in merged/ of the run's folder"
+    )
 
 
 class Recipe(Section):
@@ -264,11 +293,6 @@ class Recipe(Section):
         """The folder of this run under the storage path."""
         return Path(self.storage.path) / "runs" / self.run_name
 
-    @property
-    def accumulation(self) -> int:
-        """Forward passes of one worker per optimizer step."""
-        return self.training.global_batch // (self.training.micro_batch * self.training.workers)
-
 
 SECTIONS: dict[str, type[Section]] = {
     "model": Model,
@@ -291,7 +315,7 @@ PLUGIN_LISTS = {"trackers": "training.trackers", "callbacks": "training.callback
 """Key of `training` that lists plugins → their family."""
 
 UNPRINTED_TRAINING_KEYS = (
-    "workers", "micro_batch", "zero_stage", "offload_optimizer", "gradient_checkpointing", "cpus_per_worker", "use_gpu", "log_every", "evaluate_every", "evaluate_documents", "evaluate_in_background", "sample_every", "sample_prompts",
+    "workers", "wait_seconds", "micro_batch", "zero_stage", "offload_optimizer", "gradient_checkpointing", "cpus_per_worker", "use_gpu", "log_every", "evaluate_every", "evaluate_documents", "evaluate_in_background", "sample_every", "sample_prompts",
     "checkpoint_every", "keep_checkpoints", "max_failures", "max_seconds", "trackers",
 )  # fmt: skip
 """Keys that change how a run is carried out or watched, not what it computes: a run may be resumed with others."""
