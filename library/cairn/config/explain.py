@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal, Union, get_args, get_origin
 from pydantic import ValidationError
 from pydantic.fields import FieldInfo
 
-from cairn.config.recipe import Choice
+from cairn.config.choice import Choice
 from cairn.config.section import Section
 from cairn.errors import Problem, did_you_mean
 

@@ -11,8 +11,9 @@ from pydantic import ValidationError
 
 from cairn.config import home
 from cairn.config.checks import cross_checks
+from cairn.config.choice import Choice
 from cairn.config.explain import explain
-from cairn.config.recipe import PLUGIN_LISTS, PLUGIN_SECTIONS, SECTIONS, Choice, Recipe, Training
+from cairn.config.recipe import PLUGIN_LISTS, PLUGIN_SECTIONS, SECTIONS, Recipe, Training
 from cairn.config.section import Section
 from cairn.config.yaml import parse_yaml
 from cairn.errors import Problem, RecipeError, UserError, did_you_mean

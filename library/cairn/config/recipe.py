@@ -13,6 +13,8 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, model_validator
 
+from cairn.config.choice import Choice
+from cairn.config.goal import EarlyStopping, Goal
 from cairn.config.home import default_storage
 from cairn.config.section import Section
 
@@ -93,33 +95,6 @@ class Data(Section):
         16384, ge=0, description="with streaming: shuffle so many rows at a time; 0 keeps the order of the files"
     )
     max_bad_fraction: Fraction = Field(0.01, description="stop when more than this share of records is unusable")
-
-
-class Choice(Section):
-    """A plugin by name with its parsed Config. For a file of the user's own the name is its path, `source` its text."""
-
-    name: str
-    config: Any
-    source: str | None = None
-
-    def plain(self) -> dict[str, Any]:
-        """As the file would say it."""
-        own = {"source": self.source} if self.source is not None else {}
-        return {"name": self.name, **own, **self.config.model_dump(mode="json")}
-
-
-class Goal(Section):
-    """A figure of the run, as it stands in `metrics.jsonl`, and which way is better."""
-
-    metric: str = Field("held_out_bpb", description="name of the figure")
-    mode: Literal["min", "max"] = Field("min", description="whether less or more is better")
-
-
-class EarlyStopping(Goal):
-    """The run ends, finished, when a figure no longer improves. Steps without the figure do not count."""
-
-    patience: Positive = Field(3, description="readings without improvement after which the run ends")
-    min_delta: float = Field(0.0, ge=0, description="a reading improves when it is better by more than this")
 
 
 class Workers(Section):

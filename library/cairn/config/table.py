@@ -17,8 +17,9 @@ from pydantic.fields import FieldInfo
 from pydantic_core import PydanticUndefined
 
 from cairn.config.explain import type_name
+from cairn.config.goal import EarlyStopping, Goal
 from cairn.config.home import default_storage
-from cairn.config.recipe import PLUGIN_LISTS, PLUGIN_SECTIONS, SECTIONS, Axis, Dataset, EarlyStopping, Goal, Recipe
+from cairn.config.recipe import PLUGIN_LISTS, PLUGIN_SECTIONS, SECTIONS, Axis, Dataset, Recipe
 from cairn.config.section import Section
 from cairn.plugins import FAMILIES
 
@@ -51,7 +52,7 @@ def _section(name: str) -> Iterator[str]:
         if name == "search":
             yield _heading("`search.space`", Axis.__doc__) + "\n\n" + _rows("search.space.KEY", Axis)
         if name == "data":
-            yield _heading("`data.train`", Dataset.__doc__) + "\n\n" + _rows("data.train.N", Dataset)
+            yield _heading("`data.train`, `data.validation`", Dataset.__doc__) + "\n\n" + _rows("data.train.N", Dataset)
         if name == "training":
             for key, part in (("best", Goal), ("early_stopping", EarlyStopping)):
                 yield _heading(f"`training.{key}`", part.__doc__) + "\n\n" + _rows(f"training.{key}", part)

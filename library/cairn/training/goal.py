@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from cairn.config.recipe import Goal
+from cairn.config.goal import Goal
 from cairn.errors import UserError, did_you_mean
 from cairn.training.callback import Figures
 from cairn.training.run import Run
