@@ -21,20 +21,20 @@ from cairn.data import chunks, producer
 from cairn.data.cursor import Cursor, share
 from cairn.data.feed import Feed, open_feed
 from cairn.data.manifest import Manifest
-from cairn.data.pipeline import STREAM, prepare_local, provided_local
+from cairn.data.pipeline import STREAM, prepare_local, provided, provided_local
 from cairn.data.rows import Row
 from cairn.data.shards import TokenShards
 from cairn.data.spool import Spool
 from cairn.errors import DataError, RecipeError, UserError
 
-pytestmark = pytest.mark.slow
-
 START = Cursor(seed=3)
 
 
 @pytest.fixture(autouse=True)
-def small(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Chunks of ten records, two chunks ahead."""
+def small(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Chunks of ten records, two chunks ahead; not on a cluster, whose processes know nothing of it."""
+    if request.node.get_closest_marker("ray"):
+        return
     monkeypatch.setattr(chunks, "CHUNK_RECORDS", 10)
     monkeypatch.setattr(producer, "LEAD_CHUNKS", 2)
     monkeypatch.setattr(producer, "PAUSE_S", 0.002)
@@ -87,6 +87,7 @@ def same(one: Row, other: Row) -> bool:
     return one.sources == other.sources and all(np.array_equal(getattr(one, n), getattr(other, n)) for n in names)
 
 
+@pytest.mark.slow
 def test_without_shuffling_it_is_the_prepared_rows_in_their_order(tmp_path: Path, tiny_path: Path) -> None:
     files = [str(documents(tmp_path / f"{i}.jsonl", count)) for i, count in enumerate((45, 3, 20))]
     recipe = recipe_of(tmp_path, tiny_path, files, shuffle_rows=0, arrangement="concatenated")
@@ -101,6 +102,7 @@ def test_without_shuffling_it_is_the_prepared_rows_in_their_order(tmp_path: Path
     assert (manifest.rows, manifest.documents, manifest.files) == (len(shards), 68, shards.manifest.files)
 
 
+@pytest.mark.slow
 def test_rows_are_shuffled_in_windows_that_grow_and_each_comes_once_an_epoch(tmp_path: Path, tiny_path: Path) -> None:
     recipe = recipe_of(tmp_path, tiny_path, [str(documents(tmp_path / "a.jsonl", 200))], shuffle_rows=40)
     count = len(TokenShards.open(prepare_local(with_overrides(recipe, {"data.streaming": False})).train))
@@ -118,6 +120,7 @@ def test_rows_are_shuffled_in_windows_that_grow_and_each_comes_once_an_epoch(tmp
     assert max(lines[: count // 4]) > 20, "later ones hold several"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("shuffle_rows", [0, 25])
 def test_it_goes_on_where_it_was_stopped(tmp_path: Path, tiny_path: Path, shuffle_rows: int) -> None:
     """Stopped anywhere and taken up with fewer rows taken than were released: the same rows, no chunk encoded twice."""
@@ -138,6 +141,7 @@ def test_it_goes_on_where_it_was_stopped(tmp_path: Path, tiny_path: Path, shuffl
     assert all(same(one, other) for one, other in zip(rows, wanted, strict=True))
 
 
+@pytest.mark.slow
 def test_nothing_behind_the_journal_is_encoded_again(
     tmp_path: Path, tiny_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -159,6 +163,7 @@ def test_nothing_behind_the_journal_is_encoded_again(
     assert len(set(encoded)) == len(encoded)
 
 
+@pytest.mark.slow
 def test_an_old_checkpoint_gets_its_chunks_back(tmp_path: Path, tiny_path: Path) -> None:
     """The chunks behind the newest checkpoint are gone; whoever begins before it waits until they are there again."""
     recipe = recipe_of(tmp_path, tiny_path, [str(documents(tmp_path / "a.jsonl", 200))], shuffle_rows=10)
@@ -172,6 +177,26 @@ def test_an_old_checkpoint_gets_its_chunks_back(tmp_path: Path, tiny_path: Path)
     assert sources(rows + rest) == sources(wanted)
 
 
+@pytest.mark.slow
+def test_a_gap_in_the_spool_is_filled(tmp_path: Path, tiny_path: Path) -> None:
+    """As after a producer that was killed while it encoded chunks again."""
+    recipe = recipe_of(tmp_path, tiny_path, [str(documents(tmp_path / "a.jsonl", 200))], shuffle_rows=10)
+    with streamed(recipe) as feed:
+        wanted, _ = taken(feed, START, [6] * 8)
+        spool = Spool(recipe.run_path / STREAM)
+        first = next(entry for entry, _ in spool.entries() if entry.rows)
+    with streamed(recipe) as feed:
+        again, _ = taken(feed, START, [6])
+    (spool.folder / first.path).write_bytes(b"left over")
+    (spool.folder / "round_00000" / ".draft").write_bytes(b"")
+    with streamed(recipe) as feed:
+        rows, _ = taken(feed, START, [6] * 8)
+    assert sources(rows) == sources(wanted)
+    assert sources(again) == sources(wanted[:6])
+    assert not list(spool.folder.glob("round_*/.*"))
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize("shuffle_rows", [0, 30])
 def test_the_disk_holds_a_lead_and_no_more(tmp_path: Path, tiny_path: Path, shuffle_rows: int) -> None:
     recipe = recipe_of(tmp_path, tiny_path, [str(documents(tmp_path / "a.jsonl", 600))], shuffle_rows=shuffle_rows)
@@ -188,6 +213,7 @@ def test_the_disk_holds_a_lead_and_no_more(tmp_path: Path, tiny_path: Path, shuf
     assert chunks_in(recipe) < 30
 
 
+@pytest.mark.slow
 def test_a_finished_run_leaves_the_counts_alone(tmp_path: Path, tiny_path: Path) -> None:
     recipe = recipe_of(tmp_path, tiny_path, [str(documents(tmp_path / "a.jsonl", 60))])
     with streamed(recipe) as feed:
@@ -196,6 +222,7 @@ def test_a_finished_run_leaves_the_counts_alone(tmp_path: Path, tiny_path: Path)
     assert [path.name for path in (recipe.run_path / STREAM).iterdir()] == ["manifest.json"]
 
 
+@pytest.mark.slow
 def test_two_workers_take_the_same_batches_as_one(tmp_path: Path, tiny_path: Path) -> None:
     train = [str(documents(tmp_path / "a.jsonl", 120)), str(documents(tmp_path / "b.jsonl", 60, "other"))]
     recipe = recipe_of(tmp_path, tiny_path, train, shuffle_rows=20)
@@ -219,6 +246,7 @@ def test_two_workers_take_the_same_batches_as_one(tmp_path: Path, tiny_path: Pat
     assert sources(together) == sources(alone)
 
 
+@pytest.mark.slow
 def test_weights_are_shares_of_the_rows_and_the_stream_has_no_end(tmp_path: Path, tiny_path: Path) -> None:
     train = [
         {"path": str(documents(tmp_path / "large.jsonl", 300, "large")), "weight": 3.0},
@@ -233,6 +261,7 @@ def test_weights_are_shares_of_the_rows_and_the_stream_has_no_end(tmp_path: Path
     assert len(set(sources(rows))) < len(rows), "the small one came round"
 
 
+@pytest.mark.slow
 def test_without_weights_datasets_take_turns_and_end_together(tmp_path: Path, tiny_path: Path) -> None:
     train = [str(documents(tmp_path / "a.jsonl", 200, "word")), str(documents(tmp_path / "b.jsonl", 100, "word"))]
     with streamed(recipe_of(tmp_path, tiny_path, train, shuffle_rows=0)) as feed:
@@ -242,6 +271,7 @@ def test_without_weights_datasets_take_turns_and_end_together(tmp_path: Path, ti
     assert sum(of_b[:30]) > 5 < sum(of_b[30:])
 
 
+@pytest.mark.slow
 def test_a_stream_from_another_file_system_is_the_same(tmp_path: Path, tiny_path: Path) -> None:
     path = documents(tmp_path / "a.jsonl", 60)
     memory = fsspec.filesystem("memory")
@@ -260,6 +290,7 @@ def stops(recipe: Recipe) -> UserError:
     return caught.value
 
 
+@pytest.mark.slow
 def test_bad_data_stops_it_with_the_words_of_preparing(tmp_path: Path, tiny_path: Path) -> None:
     bad = documents(tmp_path / "bad.jsonl", 20)
     bad.write_text(bad.read_text() + "{broken\n" * 3)
@@ -286,6 +317,7 @@ def test_bad_data_stops_it_with_the_words_of_preparing(tmp_path: Path, tiny_path
         pass
 
 
+@pytest.mark.slow
 def test_a_weighted_dataset_without_rows_is_told(tmp_path: Path, tiny_path: Path) -> None:
     train = [
         {"path": str(documents(tmp_path / "a.jsonl", 30)), "weight": 1.0},
@@ -298,6 +330,7 @@ def test_a_weighted_dataset_without_rows_is_told(tmp_path: Path, tiny_path: Path
     assert error.where == "data.train.1"
 
 
+@pytest.mark.slow
 def test_changed_data_is_refused_and_a_torn_line_is_not(tmp_path: Path, tiny_path: Path) -> None:
     path = documents(tmp_path / "a.jsonl", 100)
     recipe = recipe_of(tmp_path, tiny_path, [str(path)], shuffle_rows=0)
@@ -317,18 +350,19 @@ def test_changed_data_is_refused_and_a_torn_line_is_not(tmp_path: Path, tiny_pat
         feed.take(cursor, 4)
 
 
+@pytest.mark.slow
 def test_a_chunk_of_another_size_is_named(tmp_path: Path, tiny_path: Path) -> None:
     recipe = recipe_of(tmp_path, tiny_path, [str(documents(tmp_path / "a.jsonl", 100))])
     with streamed(recipe) as feed:
-        numbers, _ = feed.take(START, 3)
-        spool = Spool(recipe.run_path / STREAM)
-        entry = next(entry for entry, _ in spool.entries() if entry.rows)
-        path = spool.folder / entry.path
+        feed.take(START, 3)
+    spool = Spool(recipe.run_path / STREAM)
+    for path in spool.folder.glob("round_*/*.arrow"):
         path.write_bytes(path.read_bytes()[:-8])
-        with pytest.raises(DataError, match="the journal says"):
-            feed[numbers[0]]
+    with streamed(recipe) as feed, pytest.raises(DataError, match="the journal says"):
+        feed.take(START, 3)
 
 
+@pytest.mark.slow
 def test_what_a_recipe_of_a_stream_must_say(tmp_path: Path, tiny_path: Path) -> None:
     values = {"model": {"path": str(tiny_path)}, "stage": "pretrain", "data": {"train": ["a"], "streaming": True}}
     with pytest.raises(RecipeError, match=r"training\.steps[^→]*→ set how many steps to train"):
@@ -338,3 +372,21 @@ def test_what_a_recipe_of_a_stream_must_say(tmp_path: Path, tiny_path: Path) -> 
         build({**values, "training": {"steps": 3}, "data": weighted})
     assert "a stream needs all or none" in str(caught.value)
     assert "round and round" in str(caught.value)
+
+
+@pytest.mark.ray
+@pytest.mark.usefixtures("ray_cluster")
+def test_a_cluster_encodes_the_same_stream_and_its_errors_are_told(tmp_path: Path, tiny_path: Path) -> None:
+    train = [str(documents(tmp_path / f"{name}.jsonl", count)) for name, count in (("a", 6000), ("b", 3000))]
+    wanted, found = [], []
+    for name, provide, rows in (("here", provided_local, wanted), ("there", provided, found)):
+        recipe = recipe_of(tmp_path / name, tiny_path, train, shuffle_rows=500)
+        with provide(recipe) as data:
+            feed = open_feed(recipe.data, data.train, leads=True)
+            rows += sources(taken(feed, START, [100] * 12)[0])
+    assert found == wanted
+    noise = "\n".join(json.dumps({"text": random.Random(i).randbytes(2000).hex()}) for i in range(100))
+    (tmp_path / "cut.jsonl.zst").write_bytes(zstandard.compress(noise.encode())[:-20])
+    recipe = recipe_of(tmp_path / "cut", tiny_path, [str(tmp_path / "cut.jsonl.zst")], format="text")
+    with provided(recipe) as data, pytest.raises(DataError, match="the file is truncated"):
+        taken(open_feed(recipe.data, data.train, leads=True), START, [100] * 100)

@@ -125,14 +125,12 @@ def write_chunk(chunk: Chunk, folder: Path, tokenizer: Any, shaping: Shaping) ->
             samples.extend(encoded)
             documents += 1
     rows = pack(samples, shaping.sequence_length) if shaping.packing else (row_of([sample]) for sample in samples)
-    path = folder / chunk.name
-    written = 0
+    writer = ShardWriter(folder / chunk.name)
     if samples:
-        with ShardWriter(path) as writer:
+        with writer:
             for row in rows:
                 writer.write(row)
-        written = writer.rows
-    return _summary(chunk, samples, drops, encoder.cuts, examples, documents, written, path)
+    return _summary(chunk, samples, drops, encoder.cuts, examples, documents, writer)
 
 
 def _summary(
@@ -142,16 +140,15 @@ def _summary(
     cuts: Counter[CutReason],
     examples: dict[str, list[str]],
     documents: int,
-    rows: int,
-    path: Path,
+    written: ShardWriter,
 ) -> ChunkSummary:
     subsets: Counter[str] = Counter()
     for sample in samples:
         subsets[sample.subset] += sum(part.source_bytes for part in sample.parts)
     return ChunkSummary(
         name=chunk.name,
-        file_bytes=path.stat().st_size if rows else 0,
-        rows=rows,
+        file_bytes=written.file_bytes,
+        rows=written.rows,
         records=len(chunk.records) + sum(chunk.drops.values()),
         documents=documents,
         samples=len(samples),

@@ -127,7 +127,7 @@ def load_tokenizer_of(recipe: Recipe) -> Any:
 
     model, template = recipe.model, recipe.data.template
     tokenizer = load_tokenizer(model.path, model.revision, trust_remote_code=model.trust_remote_code)
-    if STAGES.load(recipe.stage.name).record is not Document:
+    if STAGES.load(recipe.stage.name, recipe.stage.source).record is not Document:
         choose_template(tokenizer, template, where=model.path)
     elif template is not None:
         raise UserError(
@@ -161,12 +161,12 @@ def _encode_over_ray(recipe: Recipe, plan: Plan) -> Encode:
     """A task reads a file, ahead of others that encode its chunks; Ray Data would read on without an end.
 
     They reserve no CPUs, or they would wait for those of the trainers that wait for them. As many encode at once as the
-    trainers leave CPUs.
+    trainers leave CPUs, of several datasets each its part.
     """
     import ray
 
-    taken = recipe.training.workers * recipe.training.cpus_per_worker
-    at_once = max(1, int(ray.cluster_resources().get("CPU", 1) - taken))
+    taken = recipe.training.most_workers * recipe.training.cpus_per_worker
+    at_once = max(2, int(ray.cluster_resources().get("CPU", 1) - taken) // len(set(plan.datasets)))
     tokenizer = [ray.put(plan.tokenizer)]
     read: Any = ray.remote(_stream_task).options(
         num_cpus=0, num_returns="streaming", _generator_backpressure_num_objects=at_once + 1

@@ -103,9 +103,9 @@ class Producer(threading.Thread):
     def _is_ahead(self) -> bool:
         """Whether the lead is long enough; where the trainers went back to chunks that are gone, it begins there."""
         position = self.spool.position()
-        if not self._is_there(position) and position == self.spool.position():
+        gone = not self._is_there(position) and position == self.spool.position()
+        if gone or self._number < position < len(self._rows_before):
             self._go_to(position)
-        position = min(position, self._number)
         rows = self._rows_before[self._number] - self._rows_before[position]
         return self._number - position >= LEAD_CHUNKS and rows >= 2 * self.data.shuffle_rows
 

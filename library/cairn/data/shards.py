@@ -38,11 +38,14 @@ VERDICTS = ("prefixes", "signs", "margins", "importances")
 
 
 class ShardWriter:
-    """Writes rows to `path` within a `with`; the file appears at the end, unless an exception ended it."""
+    """Writes rows to `path` within a `with`; the file appears at the end, unless an exception ended it.
+
+    `rows` and `file_bytes` say what was written.
+    """
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self.rows = 0
+        self.rows = self.file_bytes = 0
         self._staging = path.with_name(f".{path.name}.{uuid.uuid4().hex}")
         self._pending: list[dict[str, object]] = []
 
@@ -86,6 +89,7 @@ class ShardWriter:
                 self._flush()
                 self._writer.close()
                 self._sink.close()
+                self.file_bytes = self._staging.stat().st_size
                 self._staging.replace(self.path)
         finally:
             self._sink.close()

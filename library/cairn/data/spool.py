@@ -76,9 +76,22 @@ class Spool:
             kept = kept[: kept.rfind(b"\n") + 1]
             if kept and msgspec.json.decode(kept.partition(b"\n")[0], type=_Header).fingerprint == fingerprint:
                 _replace(self._journal, kept)
+                self._tidy()
                 return
         self.clear()
         _replace(self._journal, msgspec.json.encode(_Header(fingerprint)) + b"\n")
+
+    def _tidy(self) -> None:
+        """Keep the newest chunks that follow each other without a gap: where one is there, all behind it are."""
+        there = {path.relative_to(self.folder).as_posix() for path in self.folder.glob("round_*/*")}
+        kept: list[str] = []
+        for entry, _ in self.entries():
+            if entry.rows and entry.path in there:
+                kept.append(entry.path)
+            elif entry.rows:
+                kept.clear()
+        for path in there.difference(kept):
+            (self.folder / path).unlink()
 
     def append(self, entry: Entry) -> None:
         """The next entry; its chunk's file is there."""

@@ -101,7 +101,7 @@ class Stream:
         self.spool, self.fingerprint, self.leads = spool, fingerprint, leads
         self._shuffled = shuffle_rows > 0
         self._cutting = Windows(shuffle_rows)
-        self._read_bytes, self._position = 0, -1
+        self._read_bytes, self._position, self._present = 0, -1, -1
         self._windows: list[Window] = []
         self._released = Cursor(seed=0)
         self._shards: dict[str, Any] = {}
@@ -125,6 +125,7 @@ class Stream:
         while len(taken) < count:
             window = _awaited(self.spool, partial(self._window, cursor))
             self._tell(window.entry)
+            self._await_chunks(window)
             if window.ends_epoch:
                 cursor = replace(cursor, epoch=cursor.epoch + 1, row=0)
                 continue
@@ -179,6 +180,16 @@ class Stream:
             if self.leads:
                 self.spool.delete(entry)
 
+    def _await_chunks(self, window: Window) -> None:
+        """After a start from an old checkpoint they may have to be encoded again; nobody goes on before they are there."""
+        if window.number > self._present:
+            for entry in window.entries:
+                _awaited(self.spool, partial(self._is_present, entry))
+            self._present = window.number
+
+    def _is_present(self, entry: Entry) -> bool | None:
+        return self.spool.has(entry) or None
+
     def _tell(self, entry: int) -> None:
         if self.leads and entry > self._position:
             self.spool.set_position(entry)
@@ -190,9 +201,7 @@ class Stream:
         return self._order[2]
 
     def _shard(self, entry: Entry) -> Any:
-        """The chunk's rows; it may have to be encoded again, after a start from an old checkpoint."""
         if entry.path not in self._shards:
-            _awaited(self.spool, lambda: self.spool.has(entry) or None)
             self._shards[entry.path] = open_shard(self.spool.folder / entry.path)
         return self._shards[entry.path]
 
