@@ -80,6 +80,19 @@ class Half(Schedule):
     def factor(self, step, total_steps):
         return 0.5
 """
+STAGE = """
+from dataclasses import replace
+from cairn.records import Conversation
+from cairn.stages.base import Stage
+from cairn.stages._next_token import next_token_loss
+
+class Twice(Stage):
+    record = Conversation
+
+    def loss(self, batch, models):
+        output = next_token_loss(batch, models)
+        return replace(output, total=2 * output.total)
+"""
 VALUES: dict[str, Any] = {"model": {"path": "m"}, "data": {"train": ["x.jsonl"]}, "stage": "sft"}
 
 
@@ -161,6 +174,18 @@ def test_lists_of_plugins_are_checked_as_sections_are(files: Path) -> None:
     }
     assert [choice.name for choice in build(VALUES).training.trackers] == ["jsonl", "tensorboard"]
     assert "jsonl" in TRACKERS.names()
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("group")
+def test_a_stage_of_ones_own(files: Path, tiny_path: Path) -> None:
+    """From the kind of its records to the run's name."""
+    Path("twice.py").write_text(STAGE)
+    recipes = [recipe_for(files, tiny_path, "sft", stage={"name": name}, storage={"run": None}, training={"steps": 2})
+               for name in ("./twice.py", "sft")]  # fmt: skip
+    twice, once = (run_local(recipe) for recipe in recipes)
+    assert recipes[0].run_path.name.startswith("twice-")
+    assert twice[0]["loss"] == pytest.approx(2 * once[0]["loss"], rel=1e-6)
 
 
 @pytest.mark.slow

@@ -261,7 +261,7 @@ class Recipe(Section):
     @property
     def run_name(self) -> str:
         """`storage.run`, else the stage and half the fingerprint."""
-        return self.storage.run or f"{self.stage.name}-{self.fingerprint()[:8]}"
+        return self.storage.run or f"{Path(self.stage.name).stem}-{self.fingerprint()[:8]}"
 
     @property
     def run_path(self) -> Path:

@@ -83,7 +83,7 @@ class Plan:
 def make_plan(recipe: Recipe, tokenizer: Any) -> Plan:
     """Resolve and peek into the files of a recipe. Raises UserError, with what to do, before any work starts."""
     data = recipe.data
-    kind = kind_eaten(recipe.stage.name)
+    kind = kind_eaten(recipe.stage.name, recipe.stage.source)
     documents = KINDS[kind] is Document
     files = data_files(data, documents=documents)
     sizes = tuple(size_of(file.location) for file in files)
@@ -119,7 +119,7 @@ def make_plan(recipe: Recipe, tokenizer: Any) -> Plan:
 
 def evaluated(recipe: Recipe) -> tuple[Reading, ...]:
     """What is evaluated and never trained on: `data.validation`, and what `data.hold_out` keeps of the files."""
-    data, documents = recipe.data, KINDS[kind_eaten(recipe.stage.name)] is Document
+    data, documents = recipe.data, KINDS[kind_eaten(recipe.stage.name, recipe.stage.source)] is Document
     validation = _readings(recipe, validation_files(data, documents=documents))
     if not data.hold_out:
         return validation
@@ -134,7 +134,7 @@ def _trained(recipe: Recipe, files: Sequence[DataFile], sizes: Sequence[int]) ->
 
 
 def _readings(recipe: Recipe, files: Sequence[DataFile]) -> tuple[Reading, ...]:
-    data, kind = recipe.data, kind_eaten(recipe.stage.name)
+    data, kind = recipe.data, kind_eaten(recipe.stage.name, recipe.stage.source)
     return tuple(
         Reading(i, str(file.location), file.format, file.limit, data.subsets, kind, data.train_on)
         for i, file in enumerate(files)
@@ -158,6 +158,6 @@ def _check_kind(file: Location, format: FormatChoice, kind: str, recipe: Recipe)
     )
 
 
-def kind_eaten(stage: str) -> str:
+def kind_eaten(stage: str, source: str | None = None) -> str:
     """The kind of record that a stage eats, as in KINDS."""
-    return str(STAGES.load(stage).record.__name__.lower())
+    return str(STAGES.load(stage, source).record.__name__.lower())

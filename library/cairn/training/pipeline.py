@@ -37,7 +37,7 @@ def following(step: Recipe, before: Sequence[Recipe], results: Sequence[Training
     speaking = [
         result
         for recipe, result in zip(before, results, strict=True)
-        if STAGES.load(recipe.stage.name).head == "language"
+        if STAGES.load(recipe.stage.name, recipe.stage.source).head == "language"
     ]
     if not speaking:
         return step
