@@ -51,6 +51,7 @@ def test_the_formula_is_what_torch_counts(method: str) -> None:
 def test_segments_see_themselves_only() -> None:
     segments = torch.tensor([[1, 1, 1, 2, 2, 0], [1, 2, 2, 2, 2, 2]])
     assert _squares(segments) == 9 + 4 + 1 + 25
+    assert _squares(segments[:0]) == 0
 
 
 @pytest.mark.unit

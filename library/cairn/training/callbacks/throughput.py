@@ -26,12 +26,14 @@ class Throughput(Callback):
         self.peak = peak_of(run.session.device, run.recipe.training.precision)
 
     def before_step(self, run: Run, step: int, batches: Sequence[Batch]) -> None:
-        """Count this worker's tokens, positions with logits, and tokens that see each other, when due."""
+        """Count this worker's tokens, positions with logits, and tokens that see each other, when due; a row without
+        sources only keeps the workers in step."""
         if step % run.recipe.training.log_every:
             return
-        self.tokens = float(sum(int((batch.segments > 0).sum()) for batch in batches))
+        segments = [batch.segments[[bool(sources) for sources in batch.sources]] for batch in batches]
+        self.tokens = float(sum(int((counted > 0).sum()) for counted in segments))
         self.with_logits = float(sum(int((batch.weights > 0).sum()) for batch in batches))
-        self.squares = float(sum(_squares(batch.segments) for batch in batches))
+        self.squares = float(sum(_squares(counted) for counted in segments))
 
     def after_step(self, run: Run, step: int, figures: Figures) -> Figures:
         """Operations by the step's time."""
@@ -48,6 +50,8 @@ class Throughput(Callback):
 
 def _squares(segments: torch.Tensor) -> int:
     """Σ over the rows' segments of their length squared; padding is segment 0."""
+    if not len(segments):
+        return 0
     rows = torch.arange(len(segments)).unsqueeze(1) * (int(segments.max()) + 1)
     lengths = torch.bincount((segments.cpu() + rows)[segments.cpu() > 0])
     return int((lengths * lengths).sum())
