@@ -367,6 +367,9 @@ def test_what_a_recipe_of_a_stream_must_say(tmp_path: Path, tiny_path: Path) -> 
     values = {"model": {"path": str(tiny_path)}, "stage": "pretrain", "data": {"train": ["a"], "streaming": True}}
     with pytest.raises(RecipeError, match=r"training\.steps[^→]*→ set how many steps to train"):
         build(values)
+    ahead = {"name": "dpo", "precompute_reference": True}
+    with pytest.raises(RecipeError, match=r"stage\.precompute_reference"):
+        build({**values, "training": {"steps": 3}, "stage": ahead})
     weighted = {"train": [{"path": "a", "weight": 1.0}, "b"], "streaming": True, "arrangement": "concatenated"}
     with pytest.raises(RecipeError, match="2 problems") as caught:
         build({**values, "training": {"steps": 3}, "data": weighted})

@@ -85,6 +85,14 @@ def stream_has_an_end(data: Any, training: Any) -> Iterator[Problem]:
         )
 
 
+def stream_is_not_known_ahead(data: Any, stage: Any) -> Iterator[Problem]:
+    """What is computed once over all rows needs all rows."""
+    if data.streaming and getattr(stage.config, "precompute_reference", False):
+        yield Problem(
+            "stage.precompute_reference", True, "the rows of a stream are not known before it", "leave it out"
+        )
+
+
 def hold_out_is_a_share_or_a_number(data: Any) -> Iterator[Problem]:
     """A number of records is whole."""
     if data.hold_out >= 1 and data.hold_out != int(data.hold_out):
@@ -162,5 +170,6 @@ RULES: tuple[tuple[tuple[str, ...], Callable[..., Iterator[Problem]]], ...] = (
     (("data",), datasets_are_named),
     (("data",), hold_out_is_a_share_or_a_number),
     (("data", "training"), stream_has_an_end),
+    (("data", "stage"), stream_is_not_known_ahead),
     (("search",), axes_are_whole),
 )
