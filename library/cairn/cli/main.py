@@ -15,6 +15,7 @@ import typer
 
 from cairn.cli import (
     adapters,
+    compare,
     dashboard,
     data,
     doctor,
@@ -50,7 +51,21 @@ def options(
     """Fine-tune, serve and measure language models on a Ray cluster."""
 
 
-for module in (quickstart, sample, import_, prepare, train, search, evaluate, serve, dashboard, export, submit, doctor):
+for module in (
+    quickstart,
+    sample,
+    import_,
+    prepare,
+    train,
+    search,
+    evaluate,
+    compare,
+    serve,
+    dashboard,
+    export,
+    submit,
+    doctor,
+):
     app.command(module.NAME)(module.command)
 app.add_typer(adapters.app, name="adapters")
 app.add_typer(data.app, name="data")

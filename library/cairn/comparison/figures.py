@@ -39,7 +39,7 @@ FIGURES = {
         "KL / token", "min", "Σ (log p − log p_base) / tokens over answers sampled from the run, nats"
     ),
     "kl_per_answer": Figure("KL / answer", "min", "the same Σ per answer, nats"),
-    "answer_tokens": Figure("Tokens / answer", "min", "mean length of a sampled answer, its end token included"),
+    "answer_tokens": Figure("Length", "min", "mean tokens of a sampled answer, its end token included"),
     "ended": Figure("Ended", "max", "share of the sampled answers that ended before the limit"),
     "bpb": Figure("Bits / byte", "min", "bits per byte of all documents together"),
     "tokens": Figure("Tokens", "min", "tokens read in training, padding not counted"),

@@ -1,13 +1,11 @@
 """The dashboard over HTTP: one self-contained page and the JSON behind it.
 
-The page's style and scripts are put into it here, and a content security policy forbids it to load or call anything
-but this service, so it works on a cluster without internet. FastAPI's own documentation pages load from elsewhere
-and are off.
+A content security policy forbids it to load or call anything but this service, so it works on a cluster without
+internet. FastAPI's own documentation pages load from elsewhere and are off.
 """
 
 from __future__ import annotations
 
-from importlib import resources
 from pathlib import Path
 from typing import Any
 
@@ -16,19 +14,19 @@ from fastapi.responses import HTMLResponse, JSONResponse
 
 from cairn.errors import UserError
 from cairn.serving.dashboard import readings
+from cairn.serving.dashboard.pages import assembled
 
 POLICY = (
     "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; "
     "connect-src 'self'; img-src data:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
 )
-PARTS = ("style.css", "charts.js", "page.js")
 
 
 def build_app(storage: str | Path) -> FastAPI:
     """The application over a storage path, which need not exist yet."""
     root = Path(storage)
     app = FastAPI(title="Cairn dashboard", docs_url=None, redoc_url=None, openapi_url=None)
-    document = page()
+    document = assembled("page.html")
 
     @app.get("/", response_class=HTMLResponse)
     def show_page() -> HTMLResponse:
@@ -51,12 +49,3 @@ def build_app(storage: str | Path) -> FastAPI:
         return JSONResponse({"error": error.what, "next_step": error.next_step}, status_code=404)
 
     return app
-
-
-def page() -> str:
-    """The page with its parts inside."""
-    folder = resources.files("cairn.serving.dashboard")
-    text = (folder / "page.html").read_text(encoding="utf-8")
-    for part in PARTS:
-        text = text.replace(f"/* {part} */", (folder / part).read_text(encoding="utf-8"))
-    return text

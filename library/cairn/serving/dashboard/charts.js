@@ -1,4 +1,3 @@
-"use strict";
 /* Line charts as SVG, drawn to the width they get, with a crosshair that reads every curve at a step. */
 
 const SVG = "http://www.w3.org/2000/svg";
@@ -45,17 +44,20 @@ function extent(values) {
 
 const pathOf = (points, x, y) => points.map((p, i) => `${i ? "L" : "M"}${x(p[0]).toFixed(1)} ${y(p[1]).toFixed(1)}`).join("");
 
-/* A chart of curves [{name, points: [[step, value]], colour, faded}]; redraws when its width changes. */
-function chart(curves, height = 170) {
+/* A place for a plot, which `drawIn(holder, width)` draws, again when its width changes. */
+function responsive(height, drawIn) {
   const holder = document.createElement("div");
   holder.className = "plot";
   holder.style.height = `${height}px`;
   let drawn = 0;
   new ResizeObserver(() => {
-    if (holder.clientWidth && holder.clientWidth !== drawn) draw(holder, curves, drawn = holder.clientWidth, height);
+    if (holder.clientWidth && holder.clientWidth !== drawn) drawIn(holder, drawn = holder.clientWidth);
   }).observe(holder);
   return holder;
 }
+
+/* A chart of curves [{name, points: [[step, value]], colour, faded}]. */
+const chart = (curves, height = 170) => responsive(height, (holder, width) => draw(holder, curves, width, height));
 
 function draw(holder, curves, width, height) {
   const shown = curves.filter(curve => curve.points.length);

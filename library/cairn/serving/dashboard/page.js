@@ -1,28 +1,13 @@
 /* The page: asks the service every two seconds, and draws again only what has changed. Text is only ever set as text. */
 
 const REFRESH_MS = 2000;
-const LABELS = {
-  loss: "Loss", held_out_bpb: "Held-out bits per byte", tokens_per_second: "Tokens per second",
-  grad_norm: "Gradient norm", learning_rate: "Learning rate", peak_memory_bytes: "Peak memory, bytes", step_seconds: "Seconds per step", tokens: "Tokens per step",
-};
 const FIRST = ["loss", "held_out_bpb", "tokens_per_second", "grad_norm", "learning_rate"];
 const opened = { runs: new Set(), adapters: new Set(), searches: null };
 const seen = {};
 
-function h(tag, attributes = {}, ...children) {
-  const node = document.createElement(tag);
-  for (const [key, value] of Object.entries(attributes)) {
-    if (key.startsWith("on")) node[key] = value; else if (value !== undefined && value !== null) node.setAttribute(key, value);
-  }
-  node.append(...children.flat().filter(child => child !== null && child !== undefined));
-  return node;
-}
-
-const label = name => LABELS[name] || (name[0].toUpperCase() + name.slice(1)).replaceAll("_", " ").replaceAll(".", " · ");
 const rank = name => { const at = FIRST.findIndex(first => name === first || name.endsWith(`.${first}`)); return at < 0 ? FIRST.length : at; };
 const bpbOf = values => Object.entries(values).find(([name]) => /(^|_)bpb$|bits_per_byte$/.test(name))?.[1];
 const status = text => h("span", { class: `status ${text.split(" ")[0]}` }, text);
-const column = (text, side) => h("th", { class: side || "", scope: "col" }, text);
 const plain = value => Array.isArray(value) ? value.map(plain).join(", ") : typeof value === "number" ? figure(value) : String(value ?? "–");
 
 function ago(seconds) {
@@ -37,10 +22,6 @@ function progress(step, steps) {
   const bar = h("div", {}, h("div", {}));
   bar.firstChild.style.width = `${share}%`;
   return h("div", { class: "progress" }, steps ? bar : null, h("span", {}, steps ? `${step} / ${steps}` : `${step}`));
-}
-
-function tile(value, text) {
-  return h("div", { class: "tile" }, h("b", {}, value), h("span", {}, text));
 }
 
 function drawTiles(all) {
@@ -123,12 +104,6 @@ function trialTable(search) {
 /* A trial keeps its colour while its rank changes. */
 const huesOf = search => Object.fromEntries(search.trials.map(trial => trial.id).sort().map((id, i) => [id, colour(i)]));
 
-function dot(hue) {
-  const node = h("i", { class: "dot" });
-  node.style.background = hue;
-  return node;
-}
-
 function drawAdapters(all) {
   const rows = all.adapters.flatMap(adapter => {
     const card = adapter.versions[0];
@@ -155,8 +130,6 @@ function versionTable(adapter) {
     return h("dl", { style: i ? "margin-top:1.2rem" : "" }, lines);
   });
 }
-
-const nothing = text => h("div", { class: "panel empty" }, text);
 
 function fill(section, rows, head, empty) {
   const table = h("table", {}, h("thead", {}, h("tr", {}, head)), h("tbody", {}, rows));
@@ -206,18 +179,5 @@ async function keepFresh() {
   setTimeout(keepFresh, document.hidden ? 5 * REFRESH_MS : REFRESH_MS);
 }
 
-const dark = matchMedia("(prefers-color-scheme: dark)");
-const themes = ["auto", "light", "dark"];
-function applyTheme() {
-  const theme = localStorage.getItem("theme") || "auto";
-  document.documentElement.dataset.theme = theme === "auto" ? (dark.matches ? "dark" : "light") : theme;
-  document.querySelector("#theme").textContent = `theme: ${theme}`;
-}
-document.querySelector("#theme").onclick = () => {
-  localStorage.setItem("theme", themes[(themes.indexOf(localStorage.getItem("theme") || "auto") + 1) % 3]);
-  applyTheme();
-};
-dark.onchange = applyTheme;
-applyTheme();
 for (const name of new URLSearchParams(location.search).getAll("run")) opened.runs.add(name);
 keepFresh();
