@@ -44,7 +44,15 @@ ORDER_WITHIN = (
 MUTUAL = ({"plugins", "config"},)
 # Where a recipe's data and its model meet: the pipeline loads the tokenizer that it encodes with.
 MEETING_PLACE = ("data/pipeline.py", "models")
-RAY_PLACES = ("cluster/", "serving/", "search/", "training/trainer.py", "data/pipeline.py", "data/sources/")
+RAY_PLACES = (
+    "cluster/",
+    "serving/",
+    "search/",
+    "training/trainer.py",
+    "training/ray_session.py",
+    "data/pipeline.py",
+    "data/sources/",
+)
 DEEPSPEED_PLACES = ("training/engine.py",)
 
 

@@ -69,7 +69,7 @@ def command(
         from cairn.cli import sample
 
         sample.command()
-    with connected(parsed.training.workers * parsed.training.cpus_per_worker):
+    with connected(parsed.training.most_workers * parsed.training.cpus_per_worker):
         follow(parsed, findings)
     path = write(findings)
     show(findings, path)
@@ -165,7 +165,7 @@ def _ask(recipe: Recipe, reference: str) -> dict[str, str]:
     first = (home.samples() / "openai_heldout.jsonl").read_text(encoding="utf-8").splitlines()[0]
     question, expected = (message["content"] for message in json.loads(first)["messages"])
     answers = {"question": question, "written by a person": expected}
-    cpus = recipe.training.workers * recipe.training.cpus_per_worker
+    cpus = recipe.training.most_workers * recipe.training.cpus_per_worker
     settings = InferenceSettings.read(
         {"model": recipe.model.path, "storage": recipe.storage.path, "cpus_per_replica": cpus}
     )

@@ -25,7 +25,7 @@ def command(
 
     parsed = load(recipe, overrides or ())
     trials = parsed.search.concurrent
-    with connected(trials * parsed.training.workers * parsed.training.cpus_per_worker):
+    with connected(trials * parsed.training.most_workers * parsed.training.cpus_per_worker):
         from cairn.search.tune import search
 
         result = search(parsed, resume=resume)

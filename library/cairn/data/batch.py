@@ -51,6 +51,20 @@ class Batch:
     answers: Answers | None = None
     mismatched: Batch | None = None
 
+    @property
+    def real_tokens(self) -> int:
+        """Positions that are no padding, of rows that count."""
+        return sum(int((row > 0).sum()) for row, sources in zip(self.segments, self.sources, strict=True) if sources)
+
+    def uncounted(self) -> Batch:
+        """The same to a model, and nothing to a loss: for a worker that has no row of its own left."""
+        nothing: dict[str, Any] = {"sources": tuple(() for _ in self.sources)}
+        if self.answers is None:
+            return replace(self, weights=torch.zeros_like(self.weights), **nothing)
+        answers = replace(self.answers, importances=torch.zeros_like(self.answers.importances))
+        others = self.mismatched.uncounted() if self.mismatched is not None else None
+        return replace(self, answers=answers, mismatched=others, **nothing)
+
     def to(self, device: Any) -> Batch:
         """The batch on `device`."""
         moved: Batch = _moved(self, device)

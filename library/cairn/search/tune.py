@@ -139,7 +139,7 @@ def _name(trial: Any) -> str:
 def _check_capacity(recipe: Recipe) -> None:
     """UserError when the trials at once would wait for each other's CPUs."""
     settings = recipe.training
-    needed = recipe.search.concurrent * settings.workers * settings.cpus_per_worker
+    needed = recipe.search.concurrent * settings.most_workers * settings.cpus_per_worker
     available = ray.cluster_resources().get("CPU", 0.0)
     if needed > available:
         raise UserError(

@@ -122,16 +122,17 @@ def preference_metrics(batch: Batch, rewards: Pair, logps: Pair) -> dict[str, Me
     rewards, logps: in nats, [pairs] each. What is of pairs counts by their weights, what is of tokens by tokens.
     """
     weights = pair_weights(batch)
+    counted = (weights > 0).float()
     counts = Pair.of(token_counts(batch), answers_of(batch))
     sums = torch.stack(
         [
             (rewards.chosen.detach() * weights).sum(),
             (rewards.rejected.detach() * weights).sum(),
             weights.sum(),
-            logps.chosen.detach().sum(),
-            counts.chosen.sum(),
-            logps.rejected.detach().sum(),
-            counts.rejected.sum(),
+            (logps.chosen.detach() * counted).sum(),
+            (counts.chosen * counted).sum(),
+            (logps.rejected.detach() * counted).sum(),
+            (counts.rejected * counted).sum(),
         ]
     ).tolist()
     return {

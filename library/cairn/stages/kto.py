@@ -94,10 +94,11 @@ class Kto(Stage):
     def _metrics(self, batch: Batch, rewards: torch.Tensor, logps: torch.Tensor) -> dict[str, Metric]:
         """Rewards and log-probabilities of good and of bad answers, and how often a reward lies on its side of z₀."""
         answers = answers_of(batch)
-        counts = token_counts(batch)
-        right = ((rewards > self.config.beta * self.baseline) == (answers.signs > 0)).double()
-        found = {"accuracy": Metric(float(right.sum()), float(len(right)))}
+        counts, weights = token_counts(batch), answers.importances
+        right = ((rewards > self.config.beta * self.baseline) == (answers.signs > 0)).float()
+        found = {"accuracy": Metric(float((right * weights).sum()), float(weights.sum()))}
         for name, mask in (("chosen", answers.signs > 0), ("rejected", answers.signs < 0)):
-            found[f"reward_{name}"] = Metric(float(rewards[mask].sum()), float(mask.sum()))
-            found[f"logp_{name}"] = Metric(float(logps[mask].sum()), float(counts[mask].sum()))
+            mine, counted = weights * mask, ((weights > 0) & mask).float()
+            found[f"reward_{name}"] = Metric(float((rewards * mine).sum()), float(mine.sum()))
+            found[f"logp_{name}"] = Metric(float((logps * counted).sum()), float((counts * counted).sum()))
         return found

@@ -15,13 +15,15 @@ from cairn.training.run import Run
 
 
 def next_batches(run: Run, cursor: Cursor) -> tuple[list[Batch], Cursor]:
-    """The micro-batches, and the cursor after the global batch that they are a share of."""
+    """The micro-batches, equally many on every worker, and the cursor after the global batch that they are a share of."""
     settings, session = run.recipe.training, run.session
     rows, cursor = run.feed.take(cursor, settings.global_batch)
     mine = share(range(len(rows)), rank=session.rank, world_size=session.world_size)
     size = settings.micro_batch
     places = [mine[start : start + size] for start in range(0, len(mine), size)]
-    return [_batch(run, rows, part) for part in places], cursor
+    batches = [_batch(run, rows, part) for part in places]
+    fillers = [_batch(run, rows, [0]).uncounted() for _ in range(run.engine.accumulation - len(batches))]
+    return batches + fillers, cursor
 
 
 def _batch(run: Run, numbers: Sequence[int], places: Sequence[int]) -> Batch:

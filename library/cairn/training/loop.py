@@ -5,7 +5,8 @@ the step's own figures, keep a checkpoint when one is due. What step s computes 
 not on the number of workers, not on how often the run was interrupted.
 
 The order at the end of a step matters: metrics are written before the checkpoint that makes the step final, so a
-worker may die anywhere and each step still stands in the log exactly once.
+worker may die anywhere and each step still stands in the log exactly once. A checkpoint travels to the storage while
+training goes on, so rows are kept until the one after it is written.
 """
 
 from __future__ import annotations
@@ -34,6 +35,7 @@ def run(recipe: Recipe, train: Path, validation: Sequence[Reading], session: Ses
     parts = build(recipe, train, tuple(validation), session)
     done, cursor, states = checkpoint.resume(parts)
     parts.feed.release(cursor)
+    safe = cursor
     hooks = Hooks(parts, states, resumed_at=done)
     guard = NotFinite(parts, resumed_at=done)
     settings = recipe.training
@@ -57,7 +59,8 @@ def run(recipe: Recipe, train: Path, validation: Sequence[Reading], session: Ses
                 numbers = {name: value for name, value in seen.items() if not isinstance(value, str)}
                 session.report({"step": step, **figures, **numbers}, folder, name=checkpoint.checkpoint_name(step))
             if kept or settings.checkpoint_every is None:
-                parts.feed.release(cursor)
+                parts.feed.release(safe)
+                safe = cursor
         finish.finish(parts, journal, hooks)
 
 
@@ -67,7 +70,7 @@ def _step(parts: Run, step: int, batches: Sequence[Batch], guard: NotFinite) -> 
     started = time.monotonic()
     result = parts.engine.step(batches, parts.stage, rate_factor=parts.schedule.factor(step - 1, parts.total_steps))
     seconds = time.monotonic() - started
-    tokens = parts.engine.total(sum(int((batch.segments > 0).sum()) for batch in batches))
+    tokens = parts.engine.total(sum(batch.real_tokens for batch in batches))
     return {
         "loss": result.loss.value,
         **parts.stage.figures(result.metrics),

@@ -71,7 +71,7 @@ def build(recipe: Recipe, train: Path, validation: tuple[Reading, ...], session:
     engine = Engine(
         model,
         optimizer.build([(name, p) for name, p in model.named_parameters() if p.requires_grad]),
-        accumulation=settings.global_batch // (settings.micro_batch * session.world_size),
+        accumulation=math.ceil(math.ceil(settings.global_batch / session.world_size) / settings.micro_batch),
         precision=settings.precision,
         zero_stage=settings.zero_stage,
         offload_optimizer=settings.offload_optimizer,

@@ -8,37 +8,37 @@ The caller is connected to Ray. Cost beside training: the workers' start, about 
 from __future__ import annotations
 
 import os
-import re
 import shutil
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import Future
-from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 import ray
+import ray.autoscaler.sdk
 import ray.train
 import ray.train.torch
-import ray.util.metrics
-import torch.distributed as dist
 from ray.train.torch.config import TorchConfig, _TorchBackend
-from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
 from cairn.config.load import build
-from cairn.config.recipe import Recipe
+from cairn.config.recipe import Recipe, Training
 from cairn.data.pipeline import Prepared, Streamed, provided
 from cairn.data.reading import Reading
 from cairn.errors import CairnError, StorageError, UserError
 from cairn.training.folder import CHECKPOINTS, TrainingResult, claim, publish, result_of
 from cairn.training.interface import bind_to
 from cairn.training.progress import watched
+from cairn.training.ray_session import RaySession
 from cairn.training.start import pinned
 from cairn.training.state import FAILED, write_state
 
 if TYPE_CHECKING:
     from cairn.training.learning_rates import Sweep
 
+RESIZE_INTERVAL_S = 30.0
+"""How often Ray looks whether an elastic run has room for more workers; a change begins anew from a checkpoint."""
+NODE_POLL_S = 1.0
 POLL_INTERVAL_S = "0.2"
 """How often Ray's controller collects reports: each worker may have one waiting, so this bounds a fast step."""
 
@@ -105,11 +105,7 @@ def _trainer(
             "validation": msgspec.to_builtins(data.validation),
         },
         torch_config=NodeTorchConfig(),
-        scaling_config=ray.train.ScalingConfig(
-            num_workers=settings.workers,
-            use_gpu=use_gpu,
-            resources_per_worker={"CPU": settings.cpus_per_worker} | ({"GPU": 1.0} if use_gpu else {}),
-        ),
+        scaling_config=_scaling(settings, use_gpu=use_gpu),
         run_config=ray.train.RunConfig(
             name=CHECKPOINTS,
             storage_path=str(folder),
@@ -151,54 +147,6 @@ def _given(config: dict[str, Any]) -> tuple[Recipe, Path, list[Reading]]:
     """Recipe, rows and what is evaluated, as they were sent."""
     recipe = build(config["recipe"], where="the recipe sent to the worker")
     return recipe, Path(config["train"]), msgspec.convert(config["validation"], list[Reading])
-
-
-class RaySession:
-    """The loop's session under Ray Train."""
-
-    def __init__(self) -> None:
-        context = ray.train.get_context()
-        self.rank, self.world_size = context.get_world_rank(), context.get_world_size()
-        self.device = ray.train.torch.get_device()
-        self._gauges: dict[str, ray.util.metrics.Gauge] = {}
-
-    def report(self, metrics: Mapping[str, float], checkpoint: Path | None, *, name: str) -> None:
-        """Upload the checkpoint into the run's folder and delete the local one; a barrier."""
-        given = None if checkpoint is None else ray.train.Checkpoint.from_directory(str(checkpoint))
-        ray.train.report(
-            dict(metrics), checkpoint=given, checkpoint_dir_name=name, delete_local_checkpoint_after_upload=True
-        )
-
-    def expose(self, run: str, values: Mapping[str, float]) -> None:
-        """Ray's agent on this node serves them, each under `ray_cairn_` and its name, with the run as a label."""
-        for name, value in values.items():
-            gauge = self._gauges.get(name)
-            if gauge is None:
-                told = re.sub(r"\W", "_", f"cairn_{name}")
-                gauge = ray.util.metrics.Gauge(told, description=f"{name} of a training run", tag_keys=("run",))
-                self._gauges[name] = gauge
-            gauge.set(value, tags={"run": run})
-
-    def background(self, work: Callable[..., Any], given: tuple[Any, ...], *, cpus: float) -> Future[Any]:
-        """As a task with a worker's resources, outside the workers' placement group, which holds no more than they use."""
-        task = ray.remote(work).options(
-            num_cpus=cpus,
-            num_gpus=1 if self.device.type == "cuda" else 0,
-            scheduling_strategy=PlacementGroupSchedulingStrategy(None),  # type: ignore[arg-type] # Ray's way to say so
-        )
-        future: Future[Any] = task.remote(*given).future()
-        return future
-
-    @contextmanager
-    def latest_checkpoint(self) -> Iterator[Path | None]:
-        """Ray's newest checkpoint; nobody leaves before all have read, for a leaving worker deletes a shared copy."""
-        checkpoint = ray.train.get_checkpoint()
-        if checkpoint is None:
-            yield None
-            return
-        with checkpoint.as_directory() as folder:
-            yield Path(folder)
-            dist.barrier()
 
 
 class NodeTorchConfig(TorchConfig):
@@ -249,24 +197,46 @@ def _explained(failure: ray.train.TrainingFailedError, recipe: Recipe) -> CairnE
     )
 
 
+def _scaling(settings: Training, *, use_gpu: bool) -> ray.train.ScalingConfig:
+    fewest, most = settings.fewest_workers, settings.most_workers
+    given: dict[str, Any] = {  # annotated as the first version's
+        "num_workers": most if fewest == most else (fewest, most),
+        "elastic_resize_monitor_interval_s": RESIZE_INTERVAL_S,
+    }
+    resources = {"CPU": settings.cpus_per_worker} | ({"GPU": 1.0} if use_gpu else {})
+    return ray.train.ScalingConfig(use_gpu=use_gpu, resources_per_worker=resources, **given)
+
+
 def _use_gpu(recipe: Recipe) -> bool:
     choice = recipe.training.use_gpu
     gpus = ray.cluster_resources().get("GPU", 0)
-    return choice == "yes" or (choice == "auto" and gpus >= recipe.training.workers)
+    return choice == "yes" or (choice == "auto" and gpus >= recipe.training.fewest_workers)
 
 
 def _require_resources(recipe: Recipe, *, use_gpu: bool) -> None:
-    """Ray would wait for ever for what the cluster does not have."""
+    """Ray would wait for ever for what the cluster does not have; nodes that may still come are waited for."""
     settings = recipe.training
-    processes, aside = settings.workers, ""
+    processes, aside = settings.fewest_workers, ""
     if settings.evaluate_in_background:
         processes, aside = processes + 1, " and an evaluation in the background"
-    needed = {"CPU": processes * settings.cpus_per_worker} | ({"GPU": processes} if use_gpu else {})
+    needed = {"CPU": processes * settings.cpus_per_worker} | ({"GPU": float(processes)} if use_gpu else {})
+    lacking = _lacking(needed)
+    if lacking and settings.wait_seconds:
+        one = {"CPU": settings.cpus_per_worker} | ({"GPU": 1.0} if use_gpu else {})
+        ray.autoscaler.sdk.request_resources(bundles=[one] * processes)
+        until = time.monotonic() + settings.wait_seconds
+        while (lacking := _lacking(needed)) and time.monotonic() < until:
+            time.sleep(NODE_POLL_S)
+    for kind, there in lacking.items():
+        raise UserError(
+            f"{settings.fewest_workers} workers{aside} need {needed[kind]:g} {kind}s, the cluster has {there:g}",
+            where="training.workers",
+            next_step="lower training.workers or training.cpus_per_worker, add nodes, or set training.wait_seconds "
+            "for a cluster that adds them itself",
+        )
+
+
+def _lacking(needed: Mapping[str, float]) -> dict[str, float]:
+    """What the cluster has of each kind that it has too little of."""
     there = ray.cluster_resources()
-    for kind, count in needed.items():
-        if there.get(kind, 0) < count:
-            raise UserError(
-                f"{settings.workers} workers{aside} need {count:g} {kind}s, the cluster has {there.get(kind, 0):g}",
-                where="training.workers",
-                next_step="lower training.workers or training.cpus_per_worker, or add nodes",
-            )
+    return {kind: there.get(kind, 0.0) for kind, count in needed.items() if there.get(kind, 0.0) < count}
