@@ -36,6 +36,7 @@ def recipe(tmp_path: Path, tiny_path: Path) -> Path:
     return path
 
 
+@pytest.mark.full
 def test_two_workers_on_two_hosts_train_together(recipe: Path, tmp_path: Path) -> None:
     if reason := reason_not_to():
         pytest.skip(reason)

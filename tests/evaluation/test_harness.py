@@ -31,6 +31,7 @@ def test_tiny_model(tiny_path: Path) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.full
 def test_smollm2_on_the_sample(smollm2_path: Path, sample_path: Path) -> None:
     from transformers import AutoModelForCausalLM
 

@@ -1,4 +1,4 @@
-"""A search of six trials on a tiny model: two are stopped early, the driver is killed in the middle and started again."""
+"""Searches on a tiny model: trials are stopped early, a driver is killed in the middle and started again."""
 
 from __future__ import annotations
 
@@ -21,8 +21,14 @@ GOOD, BAD = 2e-2, 1e-7
 DRIVER = Path(__file__).with_name("drive_search.py")
 
 
-def write_recipe(folder: Path, model: Path) -> Path:
-    """Four trials that learn, then two that do not: whatever the timing, ASHA stops these two at its first rung."""
+SIX = {"trials": 6, "concurrent": 2, "seed": 51}
+"""Four trials that learn, then two that do not: whatever the timing, ASHA stops these two at its first rung."""
+TWO = {"trials": 2, "concurrent": 1, "seed": 4}
+"""One that learns, then one that does not."""
+
+
+def write_recipe(folder: Path, model: Path, search: dict[str, int]) -> Path:
+    """A search over the learning rate."""
     rows = [{"instruction": f"count to {i}", "input": "", "output": " ".join(map(str, range(i)))} for i in range(2, 14)]
     (folder / "rows.json").write_text(json.dumps(rows))
     recipe = {
@@ -40,11 +46,9 @@ def write_recipe(folder: Path, model: Path) -> Path:
         },
         "search": {
             "space": {"optimizer.learning_rate": {"choices": [GOOD, BAD]}},
-            "trials": 6,
-            "concurrent": 2,
             "grace_steps": RUNG,
             "reduction": 2,
-            "seed": 51,
+            **search,
         },
         "storage": {"path": str(folder / "storage"), "run": "rates"},
     }
@@ -85,8 +89,22 @@ def over(folder: Path) -> list[str]:
     return [name for name, row in trials_in(folder).items() if row["status"] in ("finished", "stopped early")]
 
 
+def test_a_trial_that_does_not_learn_is_stopped_early(tmp_path: Path, tiny_path: Path) -> None:
+    driver = start(write_recipe(tmp_path, tiny_path, TWO), tmp_path / "log")
+    out, _ = driver.communicate(timeout=400)
+    assert driver.returncode == 0, (tmp_path / "log").read_text()[-3000:]
+    table = json.loads(out.strip().splitlines()[-1])
+    assert [(row["status"], row["optimizer.learning_rate"], row["step"]) for row in table] == [
+        ("finished", GOOD, STEPS),
+        ("stopped early", BAD, RUNG),
+    ]
+    for row in table:
+        check_trial(tmp_path / "storage" / "searches" / "rates", row)
+
+
+@pytest.mark.full
 def test_two_of_six_trials_stop_early_and_a_killed_search_goes_on(tmp_path: Path, tiny_path: Path) -> None:
-    recipe, log = write_recipe(tmp_path, tiny_path), tmp_path / "log"
+    recipe, log = write_recipe(tmp_path, tiny_path, SIX), tmp_path / "log"
     folder = tmp_path / "storage" / "searches" / "rates"
     first = start(recipe, log)
     try:

@@ -106,6 +106,7 @@ def test_two_workers_at_every_setting(tmp_path: Path) -> None:
         check(tmp_path, *case)
 
 
+@pytest.mark.full
 def test_offloading_the_optimizer_equals_plain_torch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """DeepSpeed's CPU Adam, built here without optimisation, which halves the minutes that it takes."""
     from tests.training.toys import CLIP, adamw
