@@ -37,3 +37,4 @@ check: $(STAMP)
 tables: $(STAMP)
 	$(BIN)/python -m cairn.config.table
 	$(BIN)/python -m cairn.cli.table
+	$(BIN)/python -m cairn.cli.stage_table

@@ -18,7 +18,7 @@ from cairn.comparison.figures import FIGURES, interval
 from cairn.comparison.runs import FinishedRun, find_runs
 from cairn.comparison.yardstick import Settings
 from cairn.data.documents import read_records
-from cairn.data.rendering import prompt_tokens
+from cairn.data.prompts import prompt_tokens
 from cairn.errors import DataError, UserError
 from cairn.generation.scoring import score
 from cairn.training.trackers.jsonl import read_metrics
@@ -56,7 +56,7 @@ def logps(run: FinishedRun, *, of_base: bool) -> list[tuple[float, float, int, i
     model, tokenizer = subject.load(), run.subject("fp32").load_tokenizer()
     found = []
     for pair in read_records([run.recipe.data.validation[0]]):
-        prompt = prompt_tokens(tokenizer, [message.for_template() for message in pair.prompt])
+        prompt = prompt_tokens(tokenizer, pair.prompt)
         windows = []
         for answer in (pair.chosen, pair.rejected):
             tokens = tuple(tokenizer(f"{answer[0].content}<|im_end|>", add_special_tokens=False)["input_ids"])

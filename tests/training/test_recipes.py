@@ -19,6 +19,22 @@ pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("group")]
 ROOT = Path(__file__).resolve().parents[2]
 RECIPES = sorted((ROOT / "jobs" / "recipes").glob("*.yaml"))
 
+LINE_KEYS = {"step", "time"}
+NOT_ALWAYS = {"mfu", "nll"}
+"""Documented figures that a plain run on a CPU has not."""
+
+
+def documented(stage: str) -> set[str]:
+    """The figures of a stage by docs/stages.md."""
+    page = (ROOT / "docs" / "stages.md").read_text(encoding="utf-8")
+    _, _, table = page.partition("| figure | stages | meaning |")
+    found: set[str] = set()
+    for line in table.partition("\n\n")[0].splitlines()[2:]:
+        figures, stages = line.split("|")[1:3]
+        if stages.strip() == "all" or f"`{stage}`" in stages:
+            found |= set(re.findall(r"`(\w+)`", figures))
+    return found - NOT_ALWAYS
+
 
 def small(recipe: Path, folder: Path, model: Path) -> Any:
     """The recipe with the tiny model, toy data of its stage's kind, one worker and two steps; all else is its own.
@@ -51,6 +67,7 @@ def test_a_recipe_trains_two_steps(recipe: Path, tmp_path: Path, tiny_path: Path
     assert len(losses(lines)) == 2
     assert all(loss > 0 for loss in losses(lines))
     assert (parsed.run_path / ADAPTER / "run.json").is_file()
+    assert {name for name in lines[0] if not name.startswith("held_out_")} - LINE_KEYS == documented(parsed.stage.name)
     if parsed.data.validation:
         assert any(name.startswith("held_out_") for name in lines[-1])
 

@@ -19,8 +19,8 @@ from cairn.data.judging import judged_samples
 from cairn.data.named_templates import choose_template
 from cairn.data.packing import pack
 from cairn.data.plan import evaluated
+from cairn.data.prompts import prompt_tokens
 from cairn.data.reading import Reading, records_of
-from cairn.data.rendering import prompt_tokens
 from cairn.data.rows import Row
 from cairn.errors import DataError, UserError
 from cairn.records import Comparison, Document, Record
@@ -134,7 +134,7 @@ def _prompts(tokenizer: Any, pairs: Iterable[Comparison]) -> Iterator[tuple[str,
     """Each prompt once: of a ranking's pairs it is the same."""
     seen: set[tuple[int, ...]] = set()
     for pair in pairs:
-        tokens = prompt_tokens(tokenizer, [message.for_template() for message in pair.prompt], tools=pair.tools)
+        tokens = prompt_tokens(tokenizer, pair.prompt, pair.tools)
         if tokens not in seen:
             seen.add(tokens)
             yield pair.prompt[-1].content, tokens

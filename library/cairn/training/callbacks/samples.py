@@ -11,7 +11,7 @@ from typing import Any
 
 import torch.distributed as dist
 
-from cairn.data.rendering import Renderer
+from cairn.data.prompts import prompt_tokens
 from cairn.errors import UserError
 from cairn.generation.generator import Generator
 from cairn.generation.request import Request
@@ -81,7 +81,7 @@ def _prompts(run: Run) -> Iterator[tuple[str, tuple[int, ...]]]:
     if asked and run.stage.record is Document:
         yield from ((text, _tokens_of_text(run, text)) for text in asked)
     elif asked:
-        yield from ((text, _tokens_of_chat(run, (Message("user", text),))) for text in asked)
+        yield from ((text, prompt_tokens(run.tokenizer, (Message("user", text),))) for text in asked)
     else:
         for record in held_out_records(run, HELD_OUT_PROMPTS):
             yield from _prompt_of(run, record)
@@ -99,7 +99,7 @@ def _prompt_of(run: Run, record: Record) -> Iterator[tuple[str, tuple[int, ...]]
         messages = messages[: answers[-1]] if answers else messages
     assert isinstance(record, Conversation | Comparison | Judgement), record
     if messages:
-        yield messages[-1].content, _tokens_of_chat(run, messages, tools=record.tools)
+        yield messages[-1].content, prompt_tokens(run.tokenizer, messages, record.tools)
 
 
 def _tokens_of_text(run: Run, text: str) -> tuple[int, ...]:
@@ -107,9 +107,3 @@ def _tokens_of_text(run: Run, text: str) -> tuple[int, ...]:
     tokenizer = run.tokenizer
     first = tokenizer.eos_token_id if tokenizer.bos_token_id is None else tokenizer.bos_token_id
     return (first, *tokenizer(text, add_special_tokens=False)["input_ids"])
-
-
-def _tokens_of_chat(run: Run, messages: tuple[Message, ...], *, tools: Any = ()) -> tuple[int, ...]:
-    renderer = Renderer.of(run.tokenizer, tools=bool(tools))
-    text = renderer.text([message.for_template() for message in messages], tools=list(tools) or None, prompt=True)
-    return tuple(run.tokenizer(text, add_special_tokens=False)["input_ids"])
