@@ -73,7 +73,11 @@ def start_of(recipe: Recipe) -> Start | None:
 
 def _check(start: Start, recipe: Recipe) -> None:
     made_by, stage = start.made_by, recipe.stage.name
-    if made_by in STAGES.names() and STAGES.load(made_by).head == "score" and STAGES.load(stage, recipe.stage.source).head != "score":
+    if (
+        made_by in STAGES.names()
+        and STAGES.load(made_by).head == "score"
+        and STAGES.load(stage, recipe.stage.source).head != "score"
+    ):
         raise UserError(
             f"a result of the stage '{made_by}' scores and does not speak: the stage '{stage}' cannot follow it",
             where=f"model.adapter={start.reference}",
