@@ -214,6 +214,15 @@ class TestRefusals:
         with pytest.raises(UserError, match="there is no figure 'acuracy'"):
             compare(runs, SETTINGS, by="acuracy")
 
+    def test_an_unknown_precision(self, runs: list[FinishedRun]) -> None:
+        with pytest.raises(UserError, match="there is no precision 'fp16'"):
+            compare(runs, Settings(precision="fp16"))
+
+    def test_what_is_no_run_at_all(self, tmp_path: Path) -> None:
+        with pytest.raises(UserError, match="there is no run 'x'") as caught:
+            find_runs(["x"], storage=tmp_path)
+        assert "train one first" in str(caught.value)
+
     def _with_data(self, storage: Path, tmp_path: Path, **keys: Any) -> Path:
         folder = tmp_path / "changed"
         shutil.copytree(storage / "runs" / "simpo", folder)

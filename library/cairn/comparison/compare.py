@@ -7,7 +7,7 @@ table and the page show.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -19,6 +19,7 @@ from cairn.comparison.measure import TEMPERATURE, Measured, answer_nats, measure
 from cairn.comparison.runs import FinishedRun
 from cairn.comparison.yardstick import Settings, Yardstick, build_yardstick, shared_tokenizer
 from cairn.errors import UserError, did_you_mean
+from cairn.models.load import DTYPES
 from cairn.store.durable import replace_file
 
 COMPARISON_FILE = "comparison.json"
@@ -71,7 +72,8 @@ def compare(
 
     `on_progress(done, total)` counts models.
     """
-    check_figure(by)
+    _check(by, FIGURES, "figure", "--by")
+    _check(settings.precision, DTYPES, "precision", "--precision")
     tokenizer = shared_tokenizer(runs, settings.precision)
     yardstick = build_yardstick(runs, settings, tokenizer)
     device = "cuda" if torch.cuda.is_available() else "cpu"
@@ -101,12 +103,6 @@ def compare(
     )
 
 
-def check_figure(by: str) -> None:
-    """UserError where runs cannot be ranked by it."""
-    if by not in FIGURES:
-        raise UserError(f"there is no figure '{by}'", where="--by", next_step=did_you_mean(by, FIGURES))
-
-
 def ranked(entries: Sequence[Entry], by: str) -> list[Entry]:
     """The best first; those without the figure last, in their order."""
     sign = -1.0 if FIGURES[by].better == "max" else 1.0
@@ -116,6 +112,12 @@ def ranked(entries: Sequence[Entry], by: str) -> list[Entry]:
         return (True, 0.0) if value is None else (False, sign * value)
 
     return sorted(entries, key=place)
+
+
+def _check(name: str, known: Iterable[str], what: str, where: str) -> None:
+    names = list(known)
+    if name not in names:
+        raise UserError(f"there is no {what} '{name}'", where=where, next_step=did_you_mean(name, names))
 
 
 def _entry(facts: tuple[str, str, str, str], figures: Figures, found: Measured) -> Entry:

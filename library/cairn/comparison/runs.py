@@ -35,13 +35,13 @@ class FinishedRun:
 
     @property
     def stage(self) -> str:
-        """The stage's name."""
-        return self.recipe.stage.name
+        """The stage's name; of a file of the user's own its stem."""
+        return Path(self.recipe.stage.name).stem
 
     @property
     def scores(self) -> bool:
         """Whether the result is a reward model, which scores and does not speak."""
-        return STAGES.load(self.stage).head == "score"
+        return STAGES.load(self.recipe.stage.name, self.recipe.stage.source).head == "score"
 
     @property
     def base_sha256(self) -> str:
