@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
-from typing import Any
 
 import pytest
 from tests.training.runs import WRITERS, losses, run_local, write_comparisons
 
-from cairn.config.load import load, with_overrides
+from cairn.config.load import with_overrides
+from cairn.config.pipeline import load_steps
+from cairn.config.recipe import Recipe
 from cairn.data.sample import build_corpus
 from cairn.plugins import STAGES
-from cairn.training.folder import ADAPTER
+from cairn.training.folder import ADAPTER, TrainingResult, publish, result_of
+from cairn.training.pipeline import carry_out
+from cairn.training.start import pinned
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("group")]
 
@@ -36,12 +39,11 @@ def documented(stage: str) -> set[str]:
     return found - NOT_ALWAYS
 
 
-def small(recipe: Path, folder: Path, model: Path) -> Any:
-    """The recipe with the tiny model, toy data of its stage's kind, one worker and two steps; all else is its own.
+def small(parsed: Recipe, folder: Path, model: Path) -> Recipe:
+    """`parsed` with the tiny model, toy data of its stage's kind, one worker and two steps; all else is its own.
 
     The optimizer stays where the weights are: to offload it DeepSpeed compiles for minutes (`test_two_workers.py`).
     """
-    parsed = load(recipe)
     chosen = parsed.data.train_on == "chosen"
     write = write_comparisons if chosen else WRITERS.get(parsed.stage.name, write_comparisons)
     train, validation = (str(write(folder / f"{name}.jsonl", 40)) for name in ("train", "validation"))
@@ -55,21 +57,31 @@ def small(recipe: Path, folder: Path, model: Path) -> Any:
         "training.offload_optimizer": False,
         "training.evaluate_documents": 4,
         "storage.path": str(folder / "storage"),
-        "storage.run": recipe.stem,
+        "storage.run": parsed.stage.name,
     }
     return with_overrides(parsed, changes)
 
 
-@pytest.mark.parametrize("recipe", RECIPES, ids=lambda path: path.stem)
-def test_a_recipe_trains_two_steps(recipe: Path, tmp_path: Path, tiny_path: Path) -> None:
-    parsed = small(recipe, tmp_path, tiny_path)
-    lines = run_local(parsed)
+def trained(recipe: Recipe) -> TrainingResult:
+    """Two steps, their figures as documented, and the result published where the recipe says so."""
+    recipe = pinned(recipe)
+    lines = run_local(recipe)
     assert len(losses(lines)) == 2
     assert all(loss > 0 for loss in losses(lines))
-    assert (parsed.run_path / ADAPTER / "run.json").is_file()
-    assert {name for name in lines[0] if not name.startswith("held_out_")} - LINE_KEYS == documented(parsed.stage.name)
-    if parsed.data.validation:
+    assert (recipe.run_path / ADAPTER / "run.json").is_file()
+    figures = {name for name in lines[0] if not name.startswith("held_out_")} - LINE_KEYS
+    assert figures == documented(recipe.stage.name)
+    if recipe.data.validation:
         assert any(name.startswith("held_out_") for name in lines[-1])
+    publish(recipe)
+    return result_of(recipe)
+
+
+@pytest.mark.parametrize("recipe", RECIPES, ids=lambda path: path.stem)
+def test_a_recipe_trains_two_steps_of_each_stage(recipe: Path, tmp_path: Path, tiny_path: Path) -> None:
+    steps = [small(step, tmp_path, tiny_path) for step in load_steps(recipe)]
+    results = carry_out(steps, trained)
+    assert [result.published is not None for result in results] == [step.storage.publish is not None for step in steps]
 
 
 @pytest.mark.parametrize("recipe", RECIPES, ids=lambda path: path.stem)
@@ -82,7 +94,7 @@ def test_a_recipe_says_in_two_lines_what_it_is(recipe: Path) -> None:
 
 
 def test_every_stage_has_a_recipe_of_its_name() -> None:
-    named = {recipe.stem: load(recipe).stage.name for recipe in RECIPES}
+    named = {recipe.stem: load_steps(recipe)[0].stage.name for recipe in RECIPES}
     assert {stage: named.get(stage) for stage in STAGES.names()} == {stage: stage for stage in STAGES.names()}
 
 
