@@ -12,7 +12,10 @@ from typing import Any
 
 from cairn.data.answers import AnswerFinder, Span, marked_spans
 from cairn.data.outlines import Outlines
-from cairn.data.rendering import Mark, Messages, Renderer
+from cairn.data.rendering import Mark, Messages, Renderer, TemplateRefused
+
+Marked = tuple[str, list[Mark]]
+"""A conversation's text, and what its template marks in it."""
 
 
 @dataclass(frozen=True)
@@ -31,12 +34,16 @@ class Dialogue:
         self._renderers: dict[bool, Renderer] = {}
         self._found: dict[str, Found] = {}
 
-    def render(self, messages: Messages, tools: Any = None) -> tuple[str, list[Mark]]:
+    def render(self, messages: Messages, tools: Any = None) -> Marked:
         """The text, and what the template marks as generated. Raises TemplateRefused."""
-        renderer = self._renderer(tools)
-        if renderer.marks_answers:
-            return renderer.marked(messages, tools=tools)
-        return renderer.text(messages, tools=tools), []
+        return self._renderer(tools).marked([messages], tools=tools)[0]
+
+    def render_all(self, conversations: Sequence[Messages]) -> Sequence[Marked | None]:
+        """As `render` says of each conversation, none with tools; no word on any where the template refuses one."""
+        try:
+            return self._renderer(None).marked(conversations)
+        except TemplateRefused:
+            return [None] * len(conversations)
 
     def spans(self, messages: Messages, text: str, marks: Sequence[Mark], tools: Any = None) -> list[Span]:
         """A span for each assistant message of what `render` gave. Raises AnswerNotFound and TemplateRefused."""

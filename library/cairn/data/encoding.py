@@ -19,9 +19,9 @@ import msgspec
 import numpy as np
 
 from cairn.data.answers import AnswerNotFound, Span
-from cairn.data.dialogue import Dialogue
+from cairn.data.dialogue import Dialogue, Marked
 from cairn.data.drops import CutReason, Dropped, DropReason
-from cairn.data.rendering import TemplateRefused
+from cairn.data.rendering import Messages, TemplateRefused
 from cairn.data.rows import Sample
 from cairn.data.truncation import Encode, Truncation, shorten
 from cairn.errors import ModelError
@@ -123,7 +123,12 @@ class Encoder:
 
     def samples(self, conversations: Sequence[Conversation]) -> Iterator[Sample | Dropped]:
         """Each conversation's sample, of whatever length; all are tokenised at once."""
-        rendered = [self._rendered(conversation) for conversation in conversations]
+        said = [_said(conversation) for conversation in conversations]
+        at_once = iter(self._dialogue.render_all([m for m, c in zip(said, conversations, strict=True) if not c.tools]))
+        rendered = [
+            self._rendered(c, messages, None if c.tools else next(at_once))
+            for c, messages in zip(conversations, said, strict=True)
+        ]
         samples = self._samples([found for found in rendered if isinstance(found, Rendered)])
         for found in rendered:
             yield found if isinstance(found, Dropped) else next(samples)
@@ -153,18 +158,19 @@ class Encoder:
         return shorter[0]
 
     def _sample(self, conversation: Conversation) -> Sample | None:
-        rendered = self._rendered(conversation)
+        rendered = self._rendered(conversation, _said(conversation))
         sample = next(self._samples([rendered])) if isinstance(rendered, Rendered) else rendered
         return sample if isinstance(sample, Sample) else None
 
-    def _rendered(self, conversation: Conversation) -> Rendered | Dropped:
+    def _rendered(
+        self, conversation: Conversation, messages: Messages, marked: Marked | None = None
+    ) -> Rendered | Dropped:
         answers = [message for message in conversation.messages if message.role == "assistant"]
         if not any(message.weight > 0 for message in answers):
             return Dropped(DropReason.NOTHING_TO_TRAIN, "no message of an assistant with a weight")
         tools = list(conversation.tools) or None
-        messages = [message.for_template() for message in conversation.messages]
         try:
-            text, marks = self._dialogue.render(messages, tools)
+            text, marks = marked or self._dialogue.render(messages, tools)
             hidden = [name for name in _function_names(conversation) if name not in text]
             if hidden:
                 return Dropped(DropReason.TOOLS_NOT_SHOWN, f"the function {hidden[0]}")
@@ -226,6 +232,11 @@ def token_range(encoding: Any, start: int, end: int) -> tuple[int, int]:
     while last < len(encoding) and chars_of(last)[0] < end:
         last += 1
     return first, last
+
+
+def _said(conversation: Conversation) -> Messages:
+    """The messages as a chat template reads them."""
+    return [message.for_template() for message in conversation.messages]
 
 
 def _function_names(conversation: Conversation) -> list[str]:
