@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from cairn.errors import AdapterError
+from cairn.errors import AdapterError, ModelError
 from cairn.store.card import CARD_FILE
 from cairn.store.store import Store
 
@@ -42,11 +42,13 @@ class Subject:
     def load(self, device: Any = "cpu", *, head: Literal["language", "score"] = "language") -> Any:
         """The model in evaluation mode on `device`, its frozen linears prepacked where that pays.
 
-        head: "score" for what the reward stage made.
+        head: "score" for what the reward stage made. AdapterError and ModelError for a language model that is to score,
+        and for a reward model that is to speak.
         """
         from cairn.models.kernels.frozen_linear import use_frozen_linears
         from cairn.models.load import load_model
 
+        self._check_head(head)
         path, revision = self._weights()
         model = load_model(
             path,
@@ -98,6 +100,24 @@ class Subject:
                         "the note of its origin cannot be read", where=str(note), next_step="publish or train it again"
                     ) from None
         return None
+
+    def _check_head(self, head: Literal["language", "score"]) -> None:
+        """An adapter answers for itself (`attach_saved`); a model in full is known by its config."""
+        from cairn.models.scores import is_scorer
+
+        scores = is_scorer(self.load_config())
+        if scores and head == "language":
+            raise ModelError(
+                "it is a reward model: it scores and does not speak",
+                where=self._weights()[0],
+                next_step="ask it for scores, or give a language model",
+            )
+        if head == "score" and not scores and (self.adapter is None or self.is_whole_model):
+            raise ModelError(
+                "it speaks and gives no score",
+                where=self._weights()[0],
+                next_step="give a result of the stage 'reward'",
+            )
 
     def _weights(self) -> tuple[str, str | None]:
         if self.adapter is not None and self.is_whole_model:

@@ -33,6 +33,21 @@ def scores_at(model: Callable[..., Any], inputs: dict[str, Any], positions: torc
     return caught[-1].float().flatten()[positions]
 
 
+def scores_with(
+    model: Callable[..., Any], head: torch.Tensor, inputs: dict[str, Any], positions: torch.Tensor
+) -> torch.Tensor:
+    """The same of a language model whose last hidden states `head` [1, width] reads: so a reward adapter scores on the
+    base that others speak with."""
+    hidden: torch.Tensor = base_of(model).base_model(**inputs).last_hidden_state
+    scored = torch.nn.functional.linear(hidden.flatten(0, 1)[positions], head.to(hidden))
+    return scored.float().flatten()
+
+
+def is_scorer(config: Any) -> bool:
+    """Whether a model with this transformers config was saved with a scoring head."""
+    return any(name.endswith("ForSequenceClassification") for name in config.architectures or ())
+
+
 def head_of(model: Any) -> torch.nn.Module:
     """The module that gives the score; the trained copy where PEFT keeps one beside the original."""
     head: torch.nn.Module = getattr(base_of(model), HEAD)
