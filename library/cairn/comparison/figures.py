@@ -38,7 +38,9 @@ FIGURES = {
     "kl_per_token": Figure(
         "KL / token", "min", "Σ (log p − log p_base) / tokens over answers sampled from the run, nats"
     ),
-    "kl_per_answer": Figure("KL / answer", "min", "the same Σ per answer, nats"),
+    "kl_per_answer": Figure(
+        "KL / answer", "min", "the same Σ per answer, nats; an estimate, which a few answers may bring below 0"
+    ),
     "answer_tokens": Figure("Length", "min", "mean tokens of a sampled answer, its end token included"),
     "ended": Figure("Ended", "max", "share of the sampled answers that ended before the limit"),
     "bpb": Figure("Bits / byte", "min", "bits per byte of all documents together"),
