@@ -6,6 +6,9 @@ never looked at), an explicit block-diagonal mask for eager and sdpa, and one fl
 the flash kernels. Layers with a sliding window or chunks get transformers' own mask, which it derives from the
 restarting positions. A recurrent layer carries its state across borders and is refused.
 
+Where the model attends segment by segment (`cairn.models.kernels.segment_attention`), it is told their spans too, and
+the mask is for layers that do not hear of them.
+
 Cost: the explicit mask is [rows, 1, length, length] in the model's dtype.
 """
 
@@ -16,6 +19,7 @@ from typing import Any
 import torch
 
 from cairn.errors import ModelError
+from cairn.models.kernels.segment_attention import attends_by_segment, spans_of
 from cairn.models.unwrap import base_of, text_config
 
 FULL = "full_attention"
@@ -38,16 +42,16 @@ def forward_inputs(
     positions go on there too, and only a model that `sees_prefixes` may get them. Under a flash implementation the rows come back flat, [1, rows · length]; `logits_at`
     takes flat positions either way. Raises ModelError where the model cannot keep segments apart.
     """
-    single = _one_segment_a_row(segments)
-    if single:
+    spans = {"spans": spans_of(segments, prefixes)} if attends_by_segment(model) else {}
+    if _one_segment_a_row(segments):
         counted = torch.arange(tokens.shape[1], device=tokens.device).expand_as(tokens)
-        return {"input_ids": tokens, "position_ids": counted, "use_cache": False}
+        return {"input_ids": tokens, "position_ids": counted, "use_cache": False, **spans}
     config = text_config(model)
     _refuse_recurrent(config)
     if str(config._attn_implementation).startswith("flash"):
         flat = {"input_ids": tokens.reshape(1, -1), "position_ids": positions.reshape(1, -1)}
         return {**flat, "use_cache": False}
-    inputs: dict[str, Any] = {"input_ids": tokens, "position_ids": positions, "use_cache": False}
+    inputs: dict[str, Any] = {"input_ids": tokens, "position_ids": positions, "use_cache": False, **spans}
     if not has_windows(config):
         inputs["attention_mask"] = isolation_mask(segments, _dtype(model), prefixes=prefixes)
     return inputs

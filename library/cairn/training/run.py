@@ -19,6 +19,7 @@ from cairn.data.pipeline import load_tokenizer_of
 from cairn.data.reading import Reading
 from cairn.models.attention import sees_prefixes
 from cairn.models.kernels.frozen_linear import use_frozen_linears
+from cairn.models.kernels.segment_attention import use_segment_attention
 from cairn.models.load import load_model, require_positions
 from cairn.plugins import METHODS, OPTIMIZERS, SCHEDULES, STAGES
 from cairn.schedules.base import Schedule
@@ -121,6 +122,8 @@ def _trainable_model(recipe: Recipe, stage: Stage, method: Method, start: Start 
     model = method.attach(model) if start is None or whole else method.go_on(model, start.folder)
     if settings.zero_stage < 3:  # ZeRO 3 frees a weight after use, a prepacked copy would keep it
         use_frozen_linears(model, training=True)
+    if sees_prefixes(model):
+        use_segment_attention(model)
     if settings.gradient_checkpointing:
         model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
     return model
