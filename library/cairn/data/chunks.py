@@ -158,7 +158,13 @@ def _summary(
         drops=dict(drops),
         cuts={reason.value: count for reason, count in cuts.items()},
         examples=examples,
+        judged=_judged(samples),
     )
+
+
+def _judged(samples: Sequence[Sample]) -> dict[str, int]:
+    signs = Counter(sample.sign for sample in samples if sample.sign)
+    return {"good": signs[1], "bad": signs[-1]} if signs else {}
 
 
 def encode_records(encoder: Encoder, records: Sequence[Record]) -> Iterator[list[Sample] | Dropped]:

@@ -20,6 +20,7 @@ class ChunkSummary(msgspec.Struct, frozen=True):
     """The counts of one chunk and of its shard file (none when no row came of it).
 
     `records` are all lines read, `documents` those that became samples. `examples`: the first of each unusable reason.
+    `judged`: of samples with a verdict, how many are good and how many bad.
     """
 
     name: str
@@ -34,6 +35,7 @@ class ChunkSummary(msgspec.Struct, frozen=True):
     drops: dict[str, int]
     cuts: dict[str, int]
     examples: dict[str, list[str]]
+    judged: dict[str, int] = {}
 
     @property
     def file_index(self) -> int:
@@ -61,6 +63,7 @@ def joined(first: ChunkSummary, second: ChunkSummary) -> ChunkSummary:
         drops=add([first.drops, second.drops]),
         cuts=add([first.cuts, second.cuts]),
         examples=_first_examples([first, second]),
+        judged=add([first.judged, second.judged]),
     )
 
 
@@ -117,6 +120,7 @@ class Manifest(msgspec.Struct, frozen=True):
     examples: dict[str, list[str]]
     fill: float
     files: tuple[FileCounts, ...] = ()
+    judged: dict[str, int] = {}
 
     @classmethod
     def of(
@@ -151,6 +155,7 @@ class Manifest(msgspec.Struct, frozen=True):
                 FileCounts.of(path, [chunk for chunk in ordered if chunk.file_index == index])
                 for index, path in enumerate(paths)
             ),
+            judged=add(chunk.judged for chunk in ordered),
         )
 
     def write(self, folder: Path) -> None:

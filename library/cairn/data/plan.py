@@ -71,6 +71,14 @@ class Plan:
                 if shown
                 else "look at data.subsets, data.sequence_length and data.truncation",
             )
+        if not so_far and 0 in manifest.judged.values():
+            raise DataError(
+                f"{manifest.judged['good']} answers are called good and {manifest.judged['bad']} bad: "
+                "without both there is nothing to tell apart",
+                where=where,
+                next_step="add answers of the other kind, or a preference set, whose pairs are one of each; "
+                "good answers alone are learnt by stage.name=sft",
+            )
         if bad > self.max_bad_fraction * manifest.records:
             raise DataError(
                 f"{bad} of {manifest.records} records are unusable, data.max_bad_fraction allows "

@@ -89,8 +89,8 @@ class Stage(Plugin):
         raise NotImplementedError
 
     def figures(self, metrics: Mapping[str, Metric]) -> dict[str, float]:
-        """What is logged of the sums over all workers, by name."""
-        return {name: metric.value for name, metric in metrics.items()}
+        """What is logged of the sums over all workers, by name; nothing of what was not there to count."""
+        return {name: metric.value for name, metric in metrics.items() if metric.weight}
 
     def after_step(self, metrics: Mapping[str, Metric]) -> None:
         """The step's metrics over all workers, for a stage that keeps a running mean."""
