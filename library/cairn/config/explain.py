@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from types import NoneType, UnionType
 from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
@@ -15,9 +15,14 @@ from cairn.errors import Problem, did_you_mean
 
 
 def explain(error: ValidationError, section: type[Section], *, prefix: str) -> Iterator[Problem]:
-    """One Problem per finding."""
-    for found in error.errors(include_url=False):
-        location = [str(part) for part in found["loc"]]
+    """One Problem per finding; of a value that may be of several kinds those of the kind that it looks like."""
+    findings = [(found, *_place(section, found["loc"])) for found in error.errors(include_url=False)]
+    mappings = {tuple(location) for found, location, _ in findings if isinstance(found["input"], dict)}
+    for found, location, choice in findings:
+        if choice is not None:
+            at, is_mapping = choice
+            if is_mapping != (tuple(location[:at]) in mappings):
+                continue
         path = ".".join([prefix, *location])
         if found["type"] == "extra_forbidden":
             yield Problem(
@@ -26,7 +31,39 @@ def explain(error: ValidationError, section: type[Section], *, prefix: str) -> I
         elif found["type"] == "missing":
             yield Problem(path, "(missing)", "this key is needed", _describe(section.model_fields.get(location[0])))
         else:
-            yield Problem(path, found["input"], found["msg"], _advice(found, section, location))
+            yield Problem(
+                path, found["input"], found["msg"].removeprefix("Value error, "), _advice(found, section, location)
+            )
+
+
+def _place(section: type[Section], loc: Sequence[str | int]) -> tuple[list[str], tuple[int, bool] | None]:
+    """The dotted place of a finding without pydantic's words for the kinds that a value may be of.
+
+    Where there was such a choice: how long the place of that value is, and whether the kind is a mapping.
+    """
+    place: list[str] = []
+    choice = None
+    kind: Any = section
+    for part in loc:
+        kind = get_args(kind)[0] if get_origin(kind) is Annotated else kind
+        if get_origin(kind) in (Union, UnionType):
+            kinds = [get_args(k)[0] if get_origin(k) is Annotated else k for k in get_args(kind) if k is not NoneType]
+            if len(kinds) > 1:
+                kind = next((k for k in kinds if getattr(k, "__name__", "") in str(part)), None)
+                choice = (len(place), isinstance(kind, type) and issubclass(kind, Section))
+                continue
+            kind = kinds[0]
+        place.append(str(part))
+        kind = _inner(kind, str(part))
+    return place, choice
+
+
+def _inner(kind: Any, part: str) -> Any:
+    if isinstance(kind, type) and issubclass(kind, Section):
+        field = kind.model_fields.get(part)
+        return field.annotation if field is not None else None
+    inner = get_args(kind)
+    return inner[-1] if get_origin(kind) is dict else inner[0] if inner else None
 
 
 def _advice(found: Any, section: type[Section], location: list[str]) -> str:
