@@ -122,8 +122,16 @@ def _trainable_model(recipe: Recipe, stage: Stage, method: Method, start: Start 
     model = method.attach(model) if start is None or whole else method.go_on(model, start.folder)
     if settings.zero_stage < 3:  # ZeRO 3 frees a weight after use, a prepacked copy would keep it
         use_frozen_linears(model, training=True)
+        _fuse_lora(model)
     if sees_prefixes(model):
         use_segment_attention(model)
     if settings.gradient_checkpointing:
         model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
     return model
+
+
+def _fuse_lora(model: Any) -> None:
+    if hasattr(model, "peft_config"):
+        from cairn.adapters.fused_lora import use_fused_lora
+
+        use_fused_lora(model)
