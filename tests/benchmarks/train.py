@@ -1,6 +1,6 @@
 """Training SmolLM2 with LoRA beside LlamaFactory (SFT), TRL (DPO) and a bare PyTorch loop: real tokens or pairs a second.
 
-    python -m tests.benchmarks.train [--only WORD] [--rounds N] [--model DIR] [--threads N]
+    python -m tests.benchmarks.train [--only WORD] [--rounds N] [--model DIR] [--threads N] [--steps N]
 
 The same conversations, rank, cutoff and rows a step for both; each trainer in a process of its own, in turns, without
 its first step; a ratio is the median over the rounds. LlamaFactory gets an environment of its own under the data home,
@@ -162,11 +162,13 @@ def main() -> None:
     parser.add_argument("--only", default="", help="only comparisons whose name has this in it")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--model", type=Path, help="a directory; none: SmolLM2-135M-Instruct")
+    parser.add_argument("--steps", type=int, default=STEPS, help="counted steps, after one that is not")
     parser.add_argument("--threads", type=int, default=os.cpu_count() or 1)
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         model = arguments.model or fetch_smollm2(home.models())
         base = settings_of(Path(folder)) | {"model": str(model), "threads": arguments.threads}
+        base["steps"] = WARMUP + arguments.steps
         for name, work, other, against, goal, settings in comparisons(base, Path(folder)):
             if arguments.only in name:
                 report(name, work, compared(base | settings, other, arguments.rounds), against, goal)
