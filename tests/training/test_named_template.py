@@ -60,7 +60,9 @@ def test_the_template_goes_from_the_recipe_with_the_adapter_to_the_answer(base: 
     assert publish(recipe) == "talker@1"
     taught = load_tokenizer(base)
     choose_template(taught, "chatml", where=str(base))
-    assert chat_template_of(Store(Path(recipe.storage.path) / "adapters").resolve("talker").path) == taught.chat_template
+    assert (
+        chat_template_of(Store(Path(recipe.storage.path) / "adapters").resolve("talker").path) == taught.chat_template
+    )
     prompt = taught.apply_chat_template(list(ASKED), add_generation_prompt=True, return_dict=True)["input_ids"]
 
     replica = Replica(InferenceSettings.read({"model": str(base), "storage": recipe.storage.path}))
