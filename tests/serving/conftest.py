@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.generation.lora import save_lora
+from tests.generation.lora import save_lora, save_reward
 
 
 @dataclass(frozen=True)
@@ -36,7 +36,7 @@ def free_port() -> int:
 
 
 def publish(storage: Path, tiny: Path, folders: dict[str, Path]) -> None:
-    """support@1, support@2 (alias prod → 1) and legal@1, made for the tiny base."""
+    """support@1, support@2 (alias prod → 1), legal@1 and judge@1, which scores, made for the tiny base."""
     from cairn.models.identity import base_sha256, tokenizer_sha256
     from cairn.models.load import load_tokenizer
     from cairn.store.card import Base, Facts
@@ -50,6 +50,7 @@ def publish(storage: Path, tiny: Path, folders: dict[str, Path]) -> None:
         ("support", "small", ours),
         ("support", "large", ours),
         ("legal", "rslora", ours),
+        ("judge", "judge", ours),
         ("foreign", "small", foreign),
     ):
         store.publish(name, folders[folder], facts)
@@ -57,13 +58,14 @@ def publish(storage: Path, tiny: Path, folders: dict[str, Path]) -> None:
 
 
 @pytest.fixture(scope="session")
-def folders(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+def folders(tiny_path: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     """Adapter directories by name."""
     root = tmp_path_factory.mktemp("folders")
     return {
         "small": save_lora(root / "small", rank=4, seed=1),
         "large": save_lora(root / "large", rank=16, seed=2),
         "rslora": save_lora(root / "rslora", rank=8, seed=4, use_rslora=True),
+        "judge": save_reward(root / "judge", tiny_path, rank=4, seed=5),
     }
 
 

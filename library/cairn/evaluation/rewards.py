@@ -84,14 +84,14 @@ def score_batch(model: Any, batch: Batch, *, head: torch.Tensor | None = None) -
 
 
 def _judged(conversation: Conversation) -> Judgement:
-    *prompt, answer = conversation.messages or (None,)
-    if not prompt or answer.role != "assistant":
+    prompt, answer = conversation.messages[:-1], conversation.messages[-1:]
+    if not prompt or answer[0].role != "assistant":
         raise DataError(
             "a score is of an assistant's answer to a prompt",
             where=str(conversation.source),
             next_step="end the messages with the answer",
         )
-    return Judgement(conversation.source, tuple(prompt), (answer,), good=True, tools=conversation.tools)
+    return Judgement(conversation.source, prompt, answer, good=True, tools=conversation.tools)
 
 
 def _kept(sample: Sample | Dropped, record: Judgement) -> Sample:

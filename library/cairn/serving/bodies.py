@@ -114,6 +114,21 @@ class ChatBody(SamplingBody):
     top_logprobs: int | None = Field(None, ge=0, le=MOST_ALTERNATIVES)
 
 
+class ScoreBody(Strict):
+    """`POST /v1/score`: either the `messages` of one conversation, or several `conversations`."""
+
+    model: str
+    messages: list[ChatMessage] | None = None
+    conversations: list[list[ChatMessage]] | None = Field(None, max_length=MOST_CHOICES)
+
+    @property
+    def asked(self) -> list[list[ChatMessage]]:
+        """All of them; a RefusedError (400) where it is not one or the other."""
+        if (self.messages is None) == (self.conversations is None):
+            raise bad_request("give either messages or conversations", param="messages")
+        return [self.messages] if self.messages is not None else list(self.conversations or ())
+
+
 class LoadBody(Strict):
     """`POST /v1/load_lora_adapter`, after vLLM."""
 

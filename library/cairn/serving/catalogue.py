@@ -43,7 +43,7 @@ class Catalogue:
         self.base_sha256, self.tokenizer_sha256 = base_sha256, tokenizer_sha256
         self.store = Store(Path(storage) / "adapters")
         self.loaded = LoadedAdapters(storage, base_name)
-        self._weights: OrderedDict[str, asyncio.Task[Any]] = OrderedDict()
+        self._weights: OrderedDict[tuple[str, bool], asyncio.Task[Any]] = OrderedDict()
 
     def resolve(self, model: str) -> Served:
         """What `model` names; UnknownModelError, or AdapterError for an adapter of another base."""
@@ -81,21 +81,25 @@ class Catalogue:
                     next_step=f"serve {card.base.path} for it",
                 )
 
-    async def weights(self, served: Served) -> Any:
-        """The LoraWeights, read once however many ask; None for the base. A failed read is not remembered."""
+    async def weights(self, served: Served, *, scores: bool = False) -> Any:
+        """The LoraWeights, read once however many ask; None for the base. A failed read is not remembered.
+
+        AdapterError for an adapter that `scores` where one is wanted that speaks, and the other way round.
+        """
         if served.adapter_id is None:
             return None
-        task = self._weights.get(served.adapter_id)
+        key = (served.adapter_id, scores)
+        task = self._weights.get(key)
         if task is None:
-            task = asyncio.create_task(asyncio.to_thread(read_weights, served))
-            self._weights[served.adapter_id] = task
+            task = asyncio.create_task(asyncio.to_thread(read_weights, served, scores=scores))
+            self._weights[key] = task
             while len(self._weights) > WEIGHTS_IN_MEMORY:
                 self._weights.popitem(last=False)
-        self._weights.move_to_end(served.adapter_id)
+        self._weights.move_to_end(key)
         try:
             return await asyncio.shield(task)
         except Exception:
-            self._weights.pop(served.adapter_id, None)
+            self._weights.pop(key, None)
             raise
 
     def models(self) -> list[dict[str, Any]]:
@@ -131,10 +135,10 @@ class Catalogue:
         return did_you_mean(model, [entry["id"] for entry in self.models()])
 
 
-def read_weights(served: Served) -> Any:
+def read_weights(served: Served, *, scores: bool = False) -> Any:
     """LoraWeights from the folder; AdapterError when they are bad or are not the content that was loaded."""
     assert served.path is not None
-    weights = read_lora(served.path)
+    weights = read_lora(served.path, scores=scores)
     if served.sha256 is not None and content_sha256(served.path) != served.sha256:
         raise AdapterError(
             f"the folder of '{served.label}' changed after it was loaded",

@@ -12,14 +12,18 @@ import asyncio
 import queue
 import threading
 from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 from cairn.errors import CairnError
+from cairn.generation.adapters import Resident
 from cairn.generation.generator import Generator
 from cairn.generation.request import Event, Request
 
 T = TypeVar("T")
+
+SLOT_WAIT_S = 0.05
 
 
 @dataclass(eq=False)
@@ -83,6 +87,16 @@ class Engine:
 
         self._post(run)
         return await future
+
+    @asynccontextmanager
+    async def holding(self, adapter_id: str | None, weights: Any) -> AsyncIterator[Resident]:
+        """The adapter in its slot while the block makes calls with it; waits for a slot. None is the base."""
+        while (resident := await self.call(lambda generator: _held(generator, adapter_id, weights))) is None:
+            await asyncio.sleep(SLOT_WAIT_S)
+        try:
+            yield resident
+        finally:
+            await self.call(lambda generator: generator.adapters.release(resident))
 
     def close(self) -> None:
         """Stop after the step that runs."""
@@ -168,6 +182,12 @@ def make_resident(generator: Generator, adapter_id: str, weights: Any) -> bool:
         adapters.unload(idle[0])
     adapters.load(adapter_id, weights)
     return True
+
+
+def _held(generator: Generator, adapter_id: str | None, weights: Any) -> Resident | None:
+    if adapter_id is not None and not make_resident(generator, adapter_id, weights):
+        return None
+    return generator.adapters.acquire(adapter_id)
 
 
 def _raised(item: Event | BaseException) -> Event:

@@ -30,13 +30,12 @@ from cairn.serving.access import api_key, check_key, contained
 from cairn.serving.base import load_base
 from cairn.serving.bodies import Strict, parse_body
 from cairn.serving.catalogue import BASE_ALIAS
-from cairn.serving.engine import Engine, make_resident
+from cairn.serving.engine import Engine
 from cairn.serving.refusal import RefusedError, bad_request, refusal_of
 from cairn.serving.settings import EvaluationSettings
 from cairn.serving.web import ExactPrefix, add_error_shapes, read_json
 
 DOCUMENTS_PER_TURN = 4
-SLOT_WAIT_S = 0.05
 
 app = add_error_shapes(FastAPI(title="Cairn evaluation", docs_url=None, redoc_url=None, openapi_url=None))
 app.add_middleware(ExactPrefix)
@@ -85,12 +84,6 @@ def limited(documents: Iterator[Document], *, most: int) -> Iterator[Document]:
         yield document
 
 
-def _hold(generator: Generator, adapter_id: str | None, weights: Any) -> Resident | None:
-    if adapter_id is not None and not make_resident(generator, adapter_id, weights):
-        return None
-    return generator.adapters.acquire(adapter_id)
-
-
 def _turn(generator: Generator, resident: Resident, pending: Iterator[DocumentScore]) -> list[DocumentScore]:
     """The next few documents, with the adapter on."""
     with generator.adapters.routing.using([resident.slot], rank=resident.rank, device=generator.device):
@@ -131,11 +124,8 @@ class Evaluation:
         documents = self._documents(body)
         served = await asyncio.to_thread(self.catalogue.resolve, body.model)
         weights = await self.catalogue.weights(served)
-        resident = await self._hold(served.adapter_id, weights)
-        try:
+        async with self.engine.holding(served.adapter_id, weights) as resident:
             scores = await self._score(resident, documents, window, request)
-        finally:
-            await self.engine.call(lambda generator: generator.adapters.release(resident))
         return report(scores, label=served.label, window=window, per_document=body.per_document or bool(body.texts))
 
     def _documents(self, body: EvaluationBody) -> Iterator[Document]:
@@ -160,12 +150,6 @@ class Evaluation:
             raise bad_request(f"{size} bytes of text, at most {most} at once; split them, or use path", param="texts")
         documents = [Document(Source("texts", number), text) for number, text in enumerate(texts, start=1)]
         return limited(iter(documents), most=self.settings.max_documents)
-
-    async def _hold(self, adapter_id: str | None, weights: Any) -> Resident:
-        """The adapter, kept in its slot until it is released."""
-        while (resident := await self.engine.call(lambda generator: _hold(generator, adapter_id, weights))) is None:
-            await asyncio.sleep(SLOT_WAIT_S)
-        return resident
 
     async def _score(
         self, resident: Resident, documents: Iterator[Document], window: int, request: Request

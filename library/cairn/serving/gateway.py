@@ -15,18 +15,20 @@ from fastapi.responses import JSONResponse, Response, StreamingResponse
 from ray import serve
 
 from cairn.serving.access import api_key, check_key
+from cairn.serving.answers import usage
 from cairn.serving.bodies import (
     MOST_CHOICES,
     ChatBody,
     CompletionBody,
     LoadBody,
     SamplingBody,
+    ScoreBody,
     UnloadBody,
     parse_body,
 )
 from cairn.serving.conversation import collect, sse
 from cairn.serving.refusal import Refusal, RefusedError, bad_request
-from cairn.serving.replica import Call
+from cairn.serving.replica import Call, Scored
 from cairn.serving.streams import Streams
 from cairn.serving.web import add_error_shapes, read_json
 
@@ -109,6 +111,22 @@ class Gateway:
         messages = tuple(message.for_template() for message in body.messages)
         calls = [Call(body.model, {**shared, "seed": _seed(body.seed, i)}, messages=messages) for i in range(body.n)]
         return await self._answer(body, calls, chat=True)
+
+    @app.post("/v1/score")
+    async def score(self, request: Request) -> dict[str, Any]:
+        """Conversations in, what a reward adapter gives to their last answers out."""
+        self._admit(request)
+        body = parse_body(await read_json(request), ScoreBody)
+        asked = tuple(tuple(message.for_template() for message in messages) for messages in body.asked)
+        found: Scored | Refusal = await self.replica.score.remote(body.model, asked)
+        if isinstance(found, Refusal):
+            raise RefusedError(found)
+        return {
+            "object": "scores",
+            "model": found.label,
+            "scores": found.scores,
+            "usage": usage(found.prompt_tokens, 0),
+        }
 
     @app.post("/v1/load_lora_adapter")
     async def load_lora_adapter(self, request: Request) -> dict[str, str]:

@@ -7,20 +7,31 @@ left) ends the request in the engine at once.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
+from copy import copy
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
+import torch
+
 from cairn.adapters.files import chat_template_of
+from cairn.data.batch import Batch
 from cairn.errors import CairnError, UserError
+from cairn.evaluation.rewards import Places, answer_batches, score_batch
+from cairn.generation.adapters import Resident
 from cairn.generation.generator import Generator
 from cairn.generation.request import Event, Request
+from cairn.records import Conversation, Message, Source
 from cairn.serving.access import contained
 from cairn.serving.base import load_base
 from cairn.serving.catalogue import Served
 from cairn.serving.engine import Engine, make_resident
 from cairn.serving.refusal import Refusal, refusal_of
 from cairn.serving.settings import InferenceSettings
+
+TOKENS_PER_TURN = 1024
+"""Tokens scored between two steps of those that wait for text."""
 
 
 @dataclass(frozen=True)
@@ -39,6 +50,15 @@ class Opening:
     """What will answer, and how long the prompt is."""
 
     label: str
+    prompt_tokens: int
+
+
+@dataclass(frozen=True)
+class Scored:
+    """What scored, a number for each conversation, and how many tokens they are together."""
+
+    label: str
+    scores: list[float]
     prompt_tokens: int
 
 
@@ -76,6 +96,26 @@ class Replica:
                 yield events
         except CairnError as error:
             yield refusal_of(error)
+
+    async def score(self, model: str, conversations: Sequence[Sequence[dict[str, str]]]) -> Scored | Refusal:
+        """What the reward adapter `model` gives to the last answer of each conversation, a batch between two steps."""
+        try:
+            served = await asyncio.to_thread(self.catalogue.resolve, model)
+            if served.path is None:
+                raise UserError(
+                    "it speaks and gives no score", where="model", next_step="name a result of the stage 'reward'"
+                )
+            weights = await self.catalogue.weights(served, scores=True)
+            batches = await asyncio.to_thread(self._batches, conversations, served)
+            scores = [0.0] * len(conversations)
+            async with self.engine.holding(served.adapter_id, weights) as resident:
+                for places, batch in batches:
+                    found = await self.engine.call(partial(_scores, resident, weights.head, batch))
+                    for place, score in zip(places, found, strict=True):
+                        scores[place] = score
+        except CairnError as error:
+            return refusal_of(error)
+        return Scored(served.label, scores, sum(int((batch.segments > 0).sum()) for _, batch in batches))
 
     async def models(self) -> list[dict[str, Any]]:
         """Every name on offer."""
@@ -127,10 +167,24 @@ class Replica:
             return list(self.tokenizer(call.text)["input_ids"])
         return list(call.tokens)
 
+    def _batches(self, conversations: Sequence[Sequence[dict[str, str]]], served: Served) -> list[tuple[Places, Batch]]:
+        """As the reward stage lays answers out, by the adapter's chat template."""
+        assert served.path is not None
+        tokenizer = copy(self.tokenizer)
+        tokenizer.chat_template = chat_template_of(served.path) or tokenizer.chat_template
+        if not tokenizer.chat_template:
+            raise _untemplated("publish the adapter with the template that it was trained with")
+        asked = [
+            Conversation(Source("messages", number), tuple(Message(m["role"], m["content"]) for m in messages))
+            for number, messages in enumerate(conversations, start=1)
+        ]
+        window = self.engine.generator.max_length
+        return answer_batches(tokenizer, asked, window=window, batch_tokens=TOKENS_PER_TURN)
+
     def _templated(self, messages: tuple[dict[str, str], ...], adapters: str | None) -> list[int]:
         """By the adapter's chat template, else the model's own; what it refuses is the client's to mend."""
         if not (adapters or self.tokenizer.chat_template):
-            raise UserError("this model has no chat template", where="messages", next_step="use /v1/completions")
+            raise _untemplated("use /v1/completions")
         try:
             rendered = self.tokenizer.apply_chat_template(
                 list(messages), chat_template=adapters, add_generation_prompt=True, tokenize=True, return_dict=True
@@ -142,6 +196,16 @@ class Replica:
                 next_step="check roles and their order",
             ) from error
         return list(rendered["input_ids"])
+
+
+def _untemplated(next_step: str) -> UserError:
+    return UserError("this model has no chat template", where="messages", next_step=next_step)
+
+
+def _scores(resident: Resident, head: torch.Tensor, batch: Batch, generator: Generator) -> list[float]:
+    with generator.adapters.routing.using([resident.slot], rank=resident.rank, device=generator.device):
+        found: list[float] = score_batch(generator.model, batch, head=head).tolist()
+    return found
 
 
 def _try_load(generator: Generator, adapter_id: str, weights: Any) -> None:
