@@ -50,7 +50,10 @@ class FusedLora(layer.Linear):
 
 
 class _Update(torch.autograd.Function):
-    """base + scaling · (x · Aᵀ) · Bᵀ, in place of `base`, which nobody else has."""
+    """base + scaling · (x · Aᵀ) · Bᵀ, written over `base`: nobody else has it, and no linear keeps it for its gradient.
+
+    Autograd is not told (`.data`), for it forbids that where `base` is a view, as oneDNN's products of three dimensions are.
+    """
 
     @staticmethod
     def forward(
@@ -58,15 +61,15 @@ class _Update(torch.autograd.Function):
     ) -> torch.Tensor:
         wide = packed_dtype(a) or a.dtype
         narrow = _rows(x).to(wide) @ a.to(wide).t()
-        result = _rows(base)
+        result = base.data
+        flat = _rows(result)
         if wide == base.dtype:
-            result.addmm_(narrow, b.t(), alpha=scaling)
+            flat.addmm_(narrow, b.t(), alpha=scaling)
         else:
-            result.copy_(result.to(wide).addmm_(narrow, b.to(wide).t(), alpha=scaling))
+            flat.copy_(flat.to(wide).addmm_(narrow, b.to(wide).t(), alpha=scaling))
         ctx.save_for_backward(x, a, b, narrow)
         ctx.scaling = scaling
-        ctx.mark_dirty(base)
-        return base
+        return result
 
     @staticmethod
     @once_differentiable
