@@ -48,7 +48,8 @@ class Subject:
         from cairn.models.kernels.frozen_linear import use_frozen_linears
         from cairn.models.load import load_model
 
-        self._check_head(head)
+        if head == "score":
+            self._require_scores()
         path, revision = self._weights()
         model = load_model(
             path,
@@ -101,18 +102,11 @@ class Subject:
                     ) from None
         return None
 
-    def _check_head(self, head: Literal["language", "score"]) -> None:
+    def _require_scores(self) -> None:
         """An adapter answers for itself (`attach_saved`); a model in full is known by its config."""
         from cairn.models.scores import is_scorer
 
-        scores = is_scorer(self.load_config())
-        if scores and head == "language":
-            raise ModelError(
-                "it is a reward model: it scores and does not speak",
-                where=self._weights()[0],
-                next_step="ask it for scores, or give a language model",
-            )
-        if head == "score" and not scores and (self.adapter is None or self.is_whole_model):
+        if (self.adapter is None or self.is_whole_model) and not is_scorer(self.load_config()):
             raise ModelError(
                 "it speaks and gives no score",
                 where=self._weights()[0],

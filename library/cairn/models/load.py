@@ -97,7 +97,9 @@ def load_model(
         from cairn.models.gguf import gguf_model
 
         return gguf_model(found, dtype=DTYPES[precision], attention=attention).requires_grad_(False).to(device)
-    load_config(found, trust_remote_code=trust_remote_code)
+    config = load_config(found, trust_remote_code=trust_remote_code)
+    if head == "language":
+        _refuse_scorer(config, path)
     _check_weights(found)
     options = {} if attention == "auto" else {"attn_implementation": attention}
     try:
@@ -123,6 +125,18 @@ def _loaders() -> dict[str, Callable[..., Any]]:
     from cairn.models.scores import load_scorer
 
     return {"language": AutoModelForCausalLM.from_pretrained, "score": load_scorer}
+
+
+def _refuse_scorer(config: Any, path: str | Path) -> None:
+    """With tied embeddings its weights would speak without a word of complaint."""
+    from cairn.models.scores import is_scorer
+
+    if is_scorer(config):
+        raise ModelError(
+            "it is a reward model: it scores and does not speak",
+            where=str(path),
+            next_step="ask it for scores, or give a language model",
+        )
 
 
 def position_limit(config: Any) -> int | None:
