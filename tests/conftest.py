@@ -122,3 +122,12 @@ def ray_cluster(cairn_home: Path) -> Iterator[None]:
     yield
     ray.shutdown()
     shutil.rmtree(folder, ignore_errors=True)
+
+
+@pytest.fixture(scope="session")
+def group(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """A gloo process group of one, for runs in this process; one for all, since DeepSpeed does not find its way into another."""
+    from cairn.training.local import process_group
+
+    with process_group(tmp_path_factory.mktemp("group") / "init"):
+        yield

@@ -14,15 +14,13 @@ from cairn.config.load import with_overrides
 from cairn.errors import RecipeError
 from cairn.models.load import load_model
 from cairn.training.folder import publish, result_of
-from cairn.training.local import process_group
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("group")]
 
 
 def test_what_is_published_is_merged_once(tmp_path: Path, tiny_path: Path) -> None:
     recipe = recipe_for(tmp_path, tiny_path, training={"steps": 3}, storage={"publish": "toy", "merge": True})
-    with process_group(tmp_path / "group"):
-        run_local(recipe)
+    run_local(recipe)
     publish(recipe)
     result = result_of(recipe)
     merged = merge(recipe, result)
