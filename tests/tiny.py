@@ -67,9 +67,9 @@ def build_scorer(*, seed: int = 0) -> Any:
     return LlamaForSequenceClassification(config).eval()
 
 
-def save_tiny(folder: Path, **config: Any) -> Path:
+def save_tiny(folder: Path, *, chat_template: str | None = CHATML, **config: Any) -> Path:
     """A whole model directory: config, safetensors, tokenizer, chat template."""
-    tokenizer = build_tokenizer()
+    tokenizer = build_tokenizer(chat_template=chat_template)
     model = build_model(**config)
     model.config.eos_token_id = tokenizer.eos_token_id
     model.config.bos_token_id = tokenizer.bos_token_id
