@@ -83,7 +83,9 @@ def test_state_keeps_what_is_not_given_and_is_never_half_read(tmp_path: Path) ->
 
     writer = threading.Thread(target=rewrite)
     writer.start()
-    seen = [read_state(tmp_path) for _ in range(300)]
+    seen = [read_state(tmp_path)]
+    while len(seen) < 300 or seen[-1]["step"] == seen[0]["step"]:
+        seen.append(read_state(tmp_path))
     ended.set()
     writer.join()
     assert all(state["steps"] == 9 and state["status"] == RUNNING for state in seen)
