@@ -34,10 +34,10 @@ TEMPLATE = (
     "{% for m in messages %}{{ ('?' if m['role'] == 'user' else '=') + m['content'] + '<|im_end|>' }}{% endfor %}"
     "{% if add_generation_prompt %}={% endif %}"
 )
-TRAINED, HELD_OUT = 400, 40
+TRAINED, HELD_OUT = 800, 40
 SEEDS = (0, 1, 2)
 PREFERENCE = [name for name in STAGES.names() if STAGES.load(name).record in (Comparison, Judgement)]
-FULL, LORA = {"name": "full"}, {"name": "lora", "rank": 8}
+FULL, LORA = {"name": "full"}, {"name": "lora", "rank": 16}
 
 Pair = tuple[str, str, str]
 """Prompt, right answer, wrong answer."""
@@ -57,7 +57,7 @@ USUAL = Settings(FULL, 5e-3, 50, {})
 SETTINGS = {
     "sft": Settings(FULL, 5e-3, 80, {}),
     "reward": Settings(LORA, 1e-2, 60, {}),
-    "dpo": Settings(LORA, 1e-2, 60, {}),
+    "dpo": Settings(LORA, 1e-2, 80, {}),
     "kto": Settings(FULL, 5e-3, 80, {"beta": 0.3}),
 }
 """Where they are not the usual ones. A judgement says less than a comparison, so KTO takes longer."""
