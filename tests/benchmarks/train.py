@@ -4,8 +4,12 @@
 
 The same conversations, rank, cutoff and rows a step for both; each trainer in a process of its own, in turns, without
 its first step; a ratio is the median over the rounds. LlamaFactory gets an environment of its own under the data home,
-made at the first run. Lengths vary as conversations' do, log-normal; theirs are padded to the longest of four, ours
-packed. One JSON line a figure, and one with its peak memory; half an hour on two cores.
+made at the first run, and its defaults, gradient checkpointing among them; its rows are padded to the longest of four,
+ours packed. Lengths vary as conversations' do, log-normal. By the clock, by the CPU's time, and peak memory; half an
+hour on two cores.
+
+Measured on one thread of an AMD EPYC 7003 (AVX2, no bf16 products), one round of two steps: SFT in fp32 87 tokens/s
+against 31 (2.8), rows of equal length 73 against 51 (1.4), DPO in fp32 2.8 times TRL's pairs with 2.6 GiB against 5.9.
 """
 
 from __future__ import annotations
@@ -194,7 +198,7 @@ def comparisons(base: dict[str, Any], folder: Path) -> list[tuple[str, str, str,
     factory = f"LlamaFactory 0.9.5, micro-batch 4, {base['threads']} threads"
     four = {"rows_a_pass": 4, "rows_a_step": 8}
     packed = {"data": str(folder / "varied.jsonl"), "rows_a_pass": 1, "rows_a_step": 3, "theirs": four}
-    equal = {"data": str(folder / "equal.jsonl"), **four}
+    equal = {"data": str(folder / "equal.jsonl"), "rows_a_pass": 1, "rows_a_step": 8, "theirs": four}
     dpo = {
         "data": str(folder / "pairs.jsonl"),
         "stage": {"name": "dpo", "precompute_reference": True},
