@@ -22,6 +22,7 @@ os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
 os.environ.setdefault("RAY_TRAIN_HEALTH_CHECK_INTERVAL_S", "0.1")
 os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
 os.environ.setdefault("RAY_SERVE_PROXY_READY_CHECK_TIMEOUT_S", "60")
+os.environ.setdefault("RAY_worker_niceness", "0")  # Ray's tests are the longer of the two lanes
 os.environ.setdefault("TORCH_COMPILE_DISABLE", "1")  # bitsandbytes would load torch's compiler, two seconds a process
 
 from tests.tiny import save_tiny

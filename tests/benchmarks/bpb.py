@@ -2,26 +2,25 @@
 
     python -m tests.benchmarks.bpb [--model DIR] [--data FILE] [--tokens N] [--rounds N]
 
-Both score the same documents, in turns, since machines drift; a comparison counts as the ratio within one run. One JSON
-line a measurement and one with the ratio and its goal (lm-eval 0.4.13 was measured at 468 tokens/s on two cores).
+Both score the same documents, in turns, and must agree. lm-eval 0.4.13 was measured at 468 tokens/s on two cores.
 """
 
 from __future__ import annotations
 
 import argparse
-import json
 import os
-import statistics
-import time
-from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-from cairn.config import home
+from tests.benchmarks._figure import rates, sample_file, sample_model, show
+
 from cairn.records import Document
 
 WINDOW = 1024
-GOAL_RATIO = 1.7
+GOAL = 1.7
+AGREEMENT = 1e-4
+HARNESS = "lm-eval, batch 1"
 
 
 def main() -> None:
@@ -33,29 +32,22 @@ def main() -> None:
 
     arguments = _arguments()
     torch.set_num_threads(os.cpu_count() or 1)
-    subject = Subject(str(arguments.model))
+    path = arguments.model or sample_model()
+    subject = Subject(str(path))
     tokenizer = subject.load_tokenizer()
-    documents = _documents(arguments.data, tokenizer, arguments.tokens)
-    ours, plain = subject.load(), load_model(arguments.model, precision="fp32")
-    sides: dict[str, Callable[[], list[float]]] = {
-        "cairn": lambda: _cairn(ours, tokenizer, documents),
-        "lm-eval batch 1": lambda: _harness(plain, tokenizer, documents),
-    }
+    documents = _documents(arguments.data or sample_file("test.jsonl.zst"), tokenizer, arguments.tokens)
+    ours, plain = subject.load(), load_model(path, precision="fp32")
+    nats: dict[str, list[float]] = {}
+
+    def score(side: str) -> None:
+        scorer, model = (_cairn, ours) if side == "cairn" else (_harness, plain)
+        nats[side] = scorer(model, tokenizer, documents)
+
     tokens = sum(len(tokenizer(document.text, add_special_tokens=False)["input_ids"]) for document in documents)
-    rates: dict[str, list[float]] = {name: [] for name in sides}
-    for number in range(arguments.rounds):
-        nats = {}
-        for name, run in sides.items():
-            start = time.perf_counter()
-            nats[name] = run()
-            seconds = time.perf_counter() - start
-            rates[name].append(tokens / seconds)
-            _print(what="bpb", side=name, round=number, tokens=tokens, seconds=seconds, tokens_per_s=tokens / seconds)
-        mine, theirs = (nats[name] for name in sides)
-        worst = max(abs(a - b) / b for a, b in zip(mine, theirs, strict=True))
-        _print(what="bpb", largest_relative_difference=worst, documents=len(documents))
-    ratio = statistics.median(a / b for a, b in zip(*rates.values(), strict=True))
-    _print(what="bpb", ratio=ratio, goal=GOAL_RATIO, reached=ratio >= GOAL_RATIO, window=WINDOW, precision="fp32")
+    found = rates({side: partial(score, side) for side in ("cairn", HARNESS)}, tokens, arguments.rounds)
+    worst = max(abs(a - b) / b for a, b in zip(nats["cairn"], nats[HARNESS], strict=True))
+    assert worst < AGREEMENT, f"the two sides score a document differently by {worst:.1e}"
+    show("bpb, fp32, window 1024", "tokens/s", found["cairn"], found[HARNESS], against=HARNESS, goal=GOAL)
 
 
 def _cairn(model: Any, tokenizer: Any, documents: list[Document]) -> list[float]:
@@ -88,15 +80,11 @@ def _documents(path: Path, tokenizer: Any, tokens: int) -> list[Document]:
 
 def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--model", type=Path, default=home.models() / "SmolLM2-135M-Instruct")
-    parser.add_argument("--data", type=Path, default=home.samples() / "test.jsonl.zst")
+    parser.add_argument("--model", type=Path, help="a directory; none: SmolLM2-135M-Instruct")
+    parser.add_argument("--data", type=Path, help="none: the sample corpus")
     parser.add_argument("--tokens", type=int, default=20_000)
     parser.add_argument("--rounds", type=int, default=3)
     return parser.parse_args()
-
-
-def _print(**fields: Any) -> None:
-    print(json.dumps({key: round(value, 7) if isinstance(value, float) else value for key, value in fields.items()}))
 
 
 if __name__ == "__main__":

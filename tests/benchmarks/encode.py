@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import argparse
 import gc
-import json
 import os
 import random
 import tempfile
@@ -25,17 +24,16 @@ from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
-from cairn.config import home
+from tests.benchmarks._figure import sample_model, show
+
 from cairn.data.chunks import CHUNK_RECORDS, Chunk, Shaping, write_chunk
 from cairn.data.encoding import Encoder
 from cairn.data.rows import Sample
 from cairn.models.load import load_tokenizer
-from cairn.models.sample import fetch_smollm2
 from cairn.records import Conversation, Message, Source
 
 PROCESSES = 2
 SHAPING = Shaping(sequence_length=2048, truncation="drop", packing=True)
-GOAL_RATIO = 1.0
 WORDS = 20_000
 
 _work: tuple[Any, list[Chunk]] = (None, [])
@@ -50,7 +48,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=1)
     arguments = parser.parse_args()
     os.environ["TOKENIZERS_PARALLELISM"] = "false"
-    tokenizer = load_tokenizer(fetch_smollm2(home.models()))
+    tokenizer = load_tokenizer(sample_model())
     conversations = make_conversations(arguments.rows)
     starts = range(0, arguments.rows, CHUNK_RECORDS)
     chunks = [Chunk(0, i, conversations[a : a + CHUNK_RECORDS], {}, {}, 0) for i, a in enumerate(starts)]
@@ -72,16 +70,10 @@ def main() -> None:
     assert len(set(tokens.values())) == 1, tokens
     rates = {side: arguments.rows / min(taken) for side, taken in seconds.items()}
     against = max((side for side in sides if side != "cairn"), key=rates.__getitem__)
-    report("encode chat rows, two processes", rates["cairn"], rates[against], against, GOAL_RATIO)
-    alone = encode_alone(conversations[: arguments.rows // 10], tokenizer)
-    report("encoder in one process", *alone, "the tokenizer on rendered texts", None)
-
-
-def report(name: str, ours: float, other: float, against: str, goal: float | None) -> None:
-    """One figure as a JSON line."""
-    ratio = ours / other
-    figure = {"name": name, "ours": round(ours), "other": round(other), "against": against, "unit": "rows/s"}
-    print(json.dumps({**figure, "ratio": round(ratio, 3), "goal": goal, "holds": goal is None or ratio >= goal}))
+    show("encode chat rows, two processes", "rows/s", [rates["cairn"]], [rates[against]], against=against, goal=1.0)
+    ours, other = encode_alone(conversations[: arguments.rows // 10], tokenizer)
+    against = "the tokenizer on rendered texts"
+    show("encoder in one process", "rows/s", [ours], [other], against=against, goal=None)
 
 
 def make_conversations(count: int) -> list[Conversation]:

@@ -1,24 +1,22 @@
 """The frozen linear against torch's own on SmolLM2: scoring a window of 1024 tokens, decoding 8 rows; fp32 and bf16.
 
 Run as `python -m tests.benchmarks.frozen_linear`; a JSON line a figure, some two minutes on two cores. Plain and
-prepacked runs take turns, and the best of each counts, so that a busy machine disturbs both alike. The goals are the
+prepacked runs take turns. The goals are the
 lower ends of the design's section 9; they were measured on a CPU with AVX-512, and a line says whether they hold here.
 """
 
 from __future__ import annotations
 
 import copy
-import json
 import time
 from collections.abc import Callable
 from typing import Any
 
 import torch
+from tests.benchmarks._figure import sample_model, show
 
-from cairn.config import home
 from cairn.models.kernels.frozen_linear import use_frozen_linears
 from cairn.models.load import load_model
-from cairn.models.sample import fetch_smollm2
 
 GOALS = {("scoring", "fp32"): 1.7, ("decoding", "fp32"): 2.3, ("scoring", "bf16"): 0.95, ("decoding", "bf16"): 1.2}
 WINDOW_TOKENS = 1024
@@ -53,7 +51,7 @@ WORK: dict[str, tuple[Callable[[Any], float], int]] = {
 
 def main() -> None:
     """Measure and print."""
-    path = fetch_smollm2(home.models())
+    path = sample_model()
     for precision in ("fp32", "bf16"):
         plain = load_model(path, precision=precision)
         packed = copy.deepcopy(plain)
@@ -61,19 +59,16 @@ def main() -> None:
         for work, (seconds, tokens) in WORK.items():
             with torch.inference_mode():
                 taken = [(seconds(packed), seconds(plain)) for _ in range(ROUNDS)]
-            ours, other = (tokens / min(times) for times in zip(*taken, strict=True))
-            goal = GOALS[work, precision]
-            figure = {
-                "name": f"frozen linear, {work}, {precision}",
-                "ours": round(ours, 1),
-                "other": round(other, 1),
-                "against": f"torch's F.linear ({changed} layers packed, {torch.get_num_threads()} threads)",
-                "unit": "tokens/s",
-                "ratio": round(ours / other, 3),
-                "goal": goal,
-                "holds": ours / other >= goal,
-            }
-            print(json.dumps(figure), flush=True)
+            ours, other = ([tokens / time for time in times] for times in zip(*taken, strict=True))
+            against = f"torch's F.linear ({changed} layers packed, {torch.get_num_threads()} threads)"
+            show(
+                f"frozen linear, {work}, {precision}",
+                "tokens/s",
+                ours,
+                other,
+                against=against,
+                goal=GOALS[work, precision],
+            )
 
 
 if __name__ == "__main__":

@@ -11,18 +11,18 @@ from __future__ import annotations
 import argparse
 import io
 import json
-import statistics
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
 import zstandard
+from tests.benchmarks._figure import rates, sample_file, sample_model, show
 
-from cairn.config import home
 from cairn.data.documents import read_documents
 from cairn.data.encoding import Encoder
 from cairn.data.sources.jsonl import read_lines
+from cairn.models.load import load_tokenizer
+from cairn.records import Document
 
 ENCODED_DOCUMENTS = 200
 
@@ -30,62 +30,50 @@ ENCODED_DOCUMENTS = 200
 def main() -> None:
     """Measure and print."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--data", type=Path, default=home.samples() / "train" / "00.jsonl.zst")
-    parser.add_argument("--model", type=Path, default=home.models() / "SmolLM2-135M-Instruct")
+    parser.add_argument("--data", type=Path, help="none: the sample corpus")
+    parser.add_argument("--model", type=Path, help="a directory; none: SmolLM2-135M-Instruct")
     parser.add_argument("--rounds", type=int, default=3)
     arguments = parser.parse_args()
-    megabytes = sum(len(document.text.encode()) for document in read_documents([arguments.data])) / 1e6
-    reading = {
-        "lines": lambda: sum(1 for _ in read_lines(arguments.data)),
-        "documents": lambda: sum(1 for _ in read_documents([arguments.data])),
-        "zstandard and json": lambda: sum(1 for _ in _plain_rows(arguments.data)),
+    data = arguments.data or sample_file("train/00.jsonl.zst")
+    read(data, arguments.rounds)
+    encode(data, load_tokenizer(arguments.model or sample_model()), arguments.rounds)
+
+
+def read(data: Path, rounds: int) -> None:
+    """Documents and bare lines, beside zstandard and json."""
+    plain = "zstandard and json"
+    sides = {
+        "documents": lambda: sum(1 for _ in read_documents([data])),
+        "lines": lambda: sum(1 for _ in read_lines(data)),
+        plain: lambda: sum(1 for _ in _plain_rows(data)),
     }
-    _measure("read", reading, megabytes, arguments.rounds, mine="documents", plain="zstandard and json", goal=1.0)
-    _encode(arguments)
+    found = rates(sides, _megabytes(read_documents([data])), rounds)
+    show("read: documents", "MB/s", found["documents"], found[plain], against=plain, goal=1.0)
+    show("read: lines", "MB/s", found["lines"], found[plain], against=plain, goal=None)
 
 
-def _encode(arguments: Any) -> None:
-    from cairn.models.load import load_tokenizer
-
-    tokenizer = load_tokenizer(arguments.model)
+def encode(data: Path, tokenizer: Any, rounds: int) -> None:
+    """Windows, beside the tokenizer on all texts at once."""
     encoder = Encoder(tokenizer, 1024)
-    documents = list(read_documents([arguments.data], limit=ENCODED_DOCUMENTS))
+    documents = list(read_documents([data], limit=ENCODED_DOCUMENTS))
     texts = [document.text for document in documents]
+    plain = "tokenizer alone"
     sides = {
         "windows": lambda: sum(map(len, encoder.documents(documents))),
-        "tokenizer alone": lambda: sum(map(len, tokenizer(texts, add_special_tokens=False)["input_ids"])),
+        plain: lambda: sum(map(len, tokenizer(texts, add_special_tokens=False)["input_ids"])),
     }
-    megabytes = sum(len(document.text.encode()) for document in documents) / 1e6
-    _measure("encode", sides, megabytes, arguments.rounds, mine="windows", plain="tokenizer alone", goal=0.8)
+    found = rates(sides, _megabytes(documents), rounds)
+    show("encode: windows", "MB/s", found["windows"], found[plain], against=plain, goal=0.8)
+
+
+def _megabytes(documents: Iterable[Document]) -> float:
+    return sum(len(document.text.encode()) for document in documents) / 1e6
 
 
 def _plain_rows(path: Path) -> Iterator[Any]:
     with zstandard.open(path, "rb") as stream:
         for line in io.BufferedReader(stream):
             yield json.loads(line)
-
-
-def _measure(
-    name: str, sides: dict[str, Callable[[], int]], megabytes: float, rounds: int, *, mine: str, plain: str, goal: float
-) -> None:
-    rates: dict[str, list[float]] = {side: [] for side in sides}
-    for _ in range(rounds):
-        for side, run in sides.items():
-            start = time.perf_counter()
-            run()
-            rates[side].append(megabytes / (time.perf_counter() - start))
-    ratio = statistics.median(a / b for a, b in zip(rates[mine], rates[plain], strict=True))
-    figure = {
-        "name": f"{name}: {mine}",
-        "ours": round(statistics.median(rates[mine]), 2),
-        "other": round(statistics.median(rates[plain]), 2),
-        "against": plain,
-        "unit": "MB/s",
-        "ratio": round(ratio, 3),
-        "goal": goal,
-        "holds": ratio >= goal,
-    }
-    print(json.dumps(figure), flush=True)
 
 
 if __name__ == "__main__":

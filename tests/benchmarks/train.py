@@ -18,7 +18,6 @@ import argparse
 import json
 import os
 import random
-import statistics
 import subprocess
 import sys
 import tempfile
@@ -26,8 +25,9 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from tests.benchmarks._figure import sample_model, show
+
 from cairn.config import home
-from cairn.models.sample import fetch_smollm2
 
 HERE = Path(__file__).parent / "contenders"
 LLAMAFACTORY = "llamafactory==0.9.5"
@@ -135,29 +135,13 @@ def compared(settings: dict[str, Any], other: str, rounds: int) -> tuple[list[di
     return list(ours), list(theirs)
 
 
-def show(name: str, unit: str, ours: list[float], other: list[float], against: str, goal: float) -> None:
-    """One JSON line: medians, and the median of the rounds' ratios."""
-    ratio = statistics.median(a / b for a, b in zip(ours, other, strict=True))
-    figure = {
-        "name": name,
-        "ours": round(statistics.median(ours), 2),
-        "other": round(statistics.median(other), 2),
-        "against": against,
-        "unit": unit,
-        "ratio": round(ratio, 3),
-        "goal": goal,
-        "holds": ratio >= goal,
-    }
-    print(json.dumps(figure), flush=True)
-
-
 def report(name: str, work: str, runs: tuple[list[Any], list[Any]], against: str, goal: float) -> None:
     """Speed by the clock and by the CPU's time, which neighbours disturb less, and memory."""
     for of, label in (("seconds", ""), ("cpu_seconds", " of CPU time")):
         ours, other = ([run[work] / run[of] for run in side] for side in runs)
-        show(name + label, f"{work}/s", ours, other, against, goal)
+        show(name + label, f"{work}/s", ours, other, against=against, goal=goal)
     ours, other = ([1 / (run["peak_bytes"] / 2**30) for run in side] for side in runs)
-    show(f"{name}, peak memory", "1/GiB", ours, other, against, 1.0)
+    show(f"{name}, peak memory", "1/GiB", ours, other, against=against, goal=1.0)
 
 
 def main() -> None:
@@ -170,7 +154,7 @@ def main() -> None:
     parser.add_argument("--threads", type=int, default=os.cpu_count() or 1)
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
-        model = arguments.model or fetch_smollm2(home.models())
+        model = arguments.model or sample_model()
         base = settings_of(Path(folder)) | {"model": str(model), "threads": arguments.threads}
         base["steps"] = WARMUP + arguments.steps
         for name, work, other, against, goal, settings in comparisons(base, Path(folder)):

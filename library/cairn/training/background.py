@@ -2,11 +2,13 @@
 
 `evaluations/step_…/` in the run folder holds the adapter as it stood after that step until its figures are written down.
 Another process scores it with the very code that scores a run's own model, so the figures are the same. What a start
-finds unscored is scored then. Cost: an adapter written each time, and a second base model where the scoring happens.
+finds unscored is scored then. Cost: an adapter written each time, and a second base model where the scoring happens; a
+third where the reference is neither that base nor another model.
 """
 
 from __future__ import annotations
 
+import json
 import shutil
 from collections.abc import Iterable, Sequence
 from concurrent.futures import Future
@@ -24,16 +26,21 @@ from cairn.config.recipe import Recipe
 from cairn.data.batch import Batch
 from cairn.data.pipeline import load_tokenizer_of
 from cairn.data.reading import Reading
+from cairn.evaluation.subject import PEFT_CONFIG
 from cairn.metrics import Metric, merge
 from cairn.models.attention import sees_prefixes
 from cairn.models.kernels.frozen_linear import use_frozen_linears
 from cairn.models.load import load_model
 from cairn.plugins import CALLBACKS, STAGES
-from cairn.stages.base import Models, Stage
+from cairn.stages.base import POLICY_AT_START, Models, Stage
 from cairn.training.checkpoint import checkpoint_name, save_adapter
+from cairn.training.reference import Frozen, Reference, reference_for
 from cairn.training.run import Run
+from cairn.training.start import start_of
 
 EVALUATIONS = "evaluations"
+STAGE = "stage.json"
+"""In a snapshot's folder: what the stage remembers of the steps before."""
 
 
 @dataclass
@@ -41,12 +48,13 @@ class Alone:
     """What scoring asks of an engine, for one process with a whole model."""
 
     model: Any
+    reference: Reference | None
     zero_stage: int = 0
 
     @torch.no_grad()
     def evaluate(self, batches: Sequence[Batch], stage: Stage, *, counted: bool = True) -> dict[str, Metric]:
         """As `Engine.evaluate`."""
-        device, models = next(self.model.parameters()).device, Models(policy=self.model)
+        device, models = next(self.model.parameters()).device, Models(self.model, self.reference)
         batches = [batch.to(device) for batch in batches]
         stage.before_step(batches, models, float)
         outputs = [stage.loss(batch, models) for batch in batches]
@@ -61,24 +69,15 @@ def score(values: dict[str, Any], validation: list[Any], folder: str, device: st
     """The held-out figures of the adapter or model in `folder`, by the plain recipe `values`, in a process of its own."""
     recipe = build(values, where="the recipe sent to the evaluation")
     stage: Stage = STAGES.make(recipe.stage)
-    whole = recipe.adapter.name == "full"
-    model = load_model(
-        folder if whole else recipe.model.path,
-        precision=recipe.training.precision,
-        attention=recipe.model.attention,
-        revision=None if whole else recipe.model.revision,
-        trust_remote_code=recipe.model.trust_remote_code,
-        device=device,
-        head=stage.head,
-    )
-    model = model if whole else attach_saved(model, folder)
-    use_frozen_linears(model, training=False)
+    stage.state.update(json.loads((Path(folder) / STAGE).read_text()))
+    model = _frozen(recipe, stage, Path(folder), device)
+    tokenizer = load_tokenizer_of(recipe)
     run: Any = SimpleNamespace(
         recipe=recipe,
         stage=stage,
-        engine=Alone(model),
+        engine=Alone(model, _reference(stage, model, recipe, tokenizer, device)),
         session=SimpleNamespace(rank=0, world_size=1),
-        tokenizer=load_tokenizer_of(recipe),
+        tokenizer=tokenizer,
         validation=tuple(msgspec.convert(validation, list[Reading])),
         shares_prompts=sees_prefixes(model),
     )
@@ -86,6 +85,31 @@ def score(values: dict[str, Any], validation: list[Any], folder: str, device: st
     callback.choose(run)
     figures: dict[str, float] = callback.score(run)
     return figures
+
+
+def _frozen(recipe: Recipe, stage: Stage, result: Path | None, device: str) -> Any:
+    """The recipe's base with the adapter of `result`, the whole model that `result` is, or with none the base."""
+    whole = result is not None and not (result / PEFT_CONFIG).is_file()
+    model = load_model(
+        str(result) if whole else recipe.model.path,
+        precision=recipe.training.precision,
+        attention=recipe.model.attention,
+        revision=None if whole else recipe.model.revision,
+        trust_remote_code=recipe.model.trust_remote_code,
+        device=device,
+        head=stage.head,
+    )
+    model = model if whole or result is None else attach_saved(model, result)
+    use_frozen_linears(model, training=False)
+    return model
+
+
+def _reference(stage: Stage, model: Any, recipe: Recipe, tokenizer: Any, device: str) -> Reference | None:
+    """That of `cairn.training.reference`, whose copies of the policy at step 0 must be loaded here."""
+    if stage.reference == POLICY_AT_START and (recipe.adapter.name == "full" or recipe.model.adapter is not None):
+        start = start_of(recipe)
+        return Frozen(_frozen(recipe, stage, start.folder if start is not None else None, device))
+    return reference_for(stage, model, recipe, tokenizer, torch.device(device))
 
 
 class Evaluations:
@@ -111,6 +135,7 @@ class Evaluations:
             shutil.rmtree(target, ignore_errors=True)
         save_adapter(self.run, draft)
         if self.run.session.rank == 0:
+            (draft / STAGE).write_text(json.dumps(self.run.stage.state))
             draft.rename(target)
             self._send(step)
 

@@ -43,7 +43,6 @@ class HeldOut(Callback):
         if run.recipe.training.evaluate_in_background:
             from cairn.training.background import Evaluations
 
-            _require_no_reference(run)
             self.elsewhere = Evaluations(run, resumed_at=resumed_at)
 
     def choose(self, run: Run) -> None:
@@ -116,15 +115,6 @@ def _encoded(run: Run, records: Sequence[Record]) -> Iterator[Sample]:
     eaten = [made for record in records for made in converted(record, kind.__name__.lower(), data.train_on) or ()]
     for encoded in encode_records(encoder, eaten):
         yield from () if isinstance(encoded, Dropped) else encoded
-
-
-def _require_no_reference(run: Run) -> None:
-    if run.stage.reference is not None:
-        raise UserError(
-            f"the stage '{run.recipe.stage.name}' compares with a reference model, which lives beside the training",
-            where="training.evaluate_in_background",
-            next_step="leave it out",
-        )
 
 
 def _mine(run: Run, items: Sequence[Item]) -> list[Item]:
