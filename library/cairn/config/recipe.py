@@ -16,24 +16,11 @@ from pydantic import Field, model_validator
 from cairn.config.choice import Choice
 from cairn.config.goal import EarlyStopping, Goal
 from cairn.config.home import default_storage
+from cairn.config.model import Model
 from cairn.config.section import Section
 
 Positive = Annotated[int, Field(gt=0)]
 Fraction = Annotated[float, Field(ge=0, le=1)]
-
-
-class Model(Section):
-    """The base model and how it is loaded."""
-
-    path: str = Field(description="a directory, a hub name, or a GGUF file")
-    revision: str | None = Field(None, description="branch, tag or commit of a hub model")
-    adapter: str | None = Field(
-        None, description="what training goes on from: an earlier result by name, name@version or folder"
-    )
-    attention: Literal["auto", "sdpa", "eager", "flash_attention_2"] = Field(
-        "auto", description="attention implementation; auto lets transformers choose"
-    )
-    trust_remote_code: bool = Field(False, description="run Python code that ships with the model")
 
 
 FormatChoice = str | dict[str, Any]

@@ -14,8 +14,10 @@ from typing import Any, Literal
 
 import torch
 
+from cairn.config.model import Quantization
 from cairn.errors import ModelError
 from cairn.models.locate import locate
+from cairn.models.quantization import finished, loading_options, own_quantization, require_loadable
 
 DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16}
 TOKENIZER_FILES = ("tokenizer.json", "tokenizer.model", "vocab.json", "tokenizer_config.json")
@@ -77,17 +79,24 @@ def load_model(
     trust_remote_code: bool = False,
     device: Any = "cpu",
     head: Literal["language", "score"] = "language",
+    quantization: Quantization | None = None,
 ) -> Any:
     """The causal language model at `path` (directory, hub name or GGUF file) on `device`, frozen, in evaluation mode.
 
     precision: "fp32" or "bf16". head: "score" gives a model of `cairn.models.scores` instead. attention: "auto" lets transformers choose. What an adapter method's `attach` makes
-    trainable is trained. Raises ModelError.
+    trainable is trained. quantization: how its linears are kept in few bits, if at all. Raises ModelError.
     """
     from transformers.utils import logging
 
     logging.disable_progress_bar()
     found = locate(path, revision=revision, trust_remote_code=trust_remote_code)
     if found.is_file():
+        if quantization is not None:
+            raise ModelError(
+                "a GGUF file is quantised already, and is read as floats",
+                where=str(path),
+                next_step="leave the quantisation out, or give a model directory, as `cairn sample` makes one",
+            )
         if head == "score":
             raise ModelError(
                 "a GGUF file holds no scoring head",
@@ -101,11 +110,17 @@ def load_model(
     if head == "language":
         _refuse_scorer(config, path)
     _check_weights(found)
-    options = {} if attention == "auto" else {"attn_implementation": attention}
+    require_loadable(config, quantization, where=str(path))
+    options: dict[str, Any] = {"dtype": DTYPES[precision]}
+    if attention != "auto":
+        options["attn_implementation"] = attention
+    if quantization is not None:
+        options |= loading_options(config, quantization, dtype=DTYPES[precision])
+    if quantization is not None or own_quantization(config) is not None:
+        options["device_map"] = {"": device}
     try:
         model, report = _loaders()[head](
             found,
-            dtype=DTYPES[precision],
             trust_remote_code=trust_remote_code,
             use_safetensors=True,
             output_loading_info=True,
@@ -116,7 +131,11 @@ def load_model(
     except Exception as error:
         raise _unusable("the model cannot be loaded", path, error) from error
     _refuse_gaps(report, path)
-    return model.eval().requires_grad_(False).to(device)
+    if quantization is not None:
+        finished(model, quantization, dtype=DTYPES[precision])
+    elif "device_map" not in options:
+        model = model.to(device)
+    return model.eval().requires_grad_(False)
 
 
 def _loaders() -> dict[str, Callable[..., Any]]:
