@@ -12,7 +12,7 @@ import pytest
 
 from cairn.errors import AdapterError, StorageError
 from cairn.store import durable
-from cairn.store.card import Base, Facts, read_card
+from cairn.store.card import Base, Card, Facts, read_card
 from cairn.store.names import Reference, parse_reference
 from cairn.store.store import STALE_STAGING_S, Store
 
@@ -198,3 +198,103 @@ def test_a_metric_that_is_not_finite_is_null(tmp_path: Path, source: Path) -> No
     store = Store(tmp_path)
     store.publish("n", source, facts)
     assert store.resolve("n").card.metrics == {"loss": None, "bpb": 1.5}
+
+
+def test_a_deleted_version_is_gone_and_its_number_is_never_used_again(
+    tmp_path: Path, source: Path, facts: Facts
+) -> None:
+    store = Store(tmp_path)
+    for _ in range(3):
+        store.publish("n", source, facts)
+    assert store.delete("n@3").reference == "n@3"
+    assert store.resolve("n").reference == "n@2"
+    with pytest.raises(AdapterError, match="has no version 3"):
+        store.resolve("n@3")
+    assert store.publish("n", source, facts).reference == "n@4"
+    for version in (1, 2, 4):
+        store.delete(f"n@{version}")
+    assert store.names() == []
+    assert sorted(path.name for path in (tmp_path / "n").iterdir()) == ["deleted"]
+    assert list((tmp_path / ".staging").iterdir()) == []
+    assert store.publish("n", source, facts).reference == "n@5"
+
+
+def test_a_version_that_an_alias_points_at_stays(tmp_path: Path, source: Path, facts: Facts) -> None:
+    store = Store(tmp_path)
+    store.publish("n", source, facts)
+    store.publish("n", source, facts)
+    store.promote("n", 1, "prod")
+    with pytest.raises(AdapterError, match="n@prod points at n@1"):
+        store.delete("n@1")
+    for vague in ("n", "n@prod"):
+        with pytest.raises(AdapterError, match="names no version"):
+            store.delete(vague)
+    assert store.resolve("n@prod").reference == "n@1"
+    store.promote("n", 2, "prod")
+    store.delete("n@1")
+    assert [adapter.reference for adapter in store.versions("n")] == ["n@2"]
+
+
+def test_an_alias_that_moves_while_its_version_is_deleted_keeps_it(
+    tmp_path: Path, source: Path, facts: Facts, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = Store(tmp_path)
+    store.publish("n", source, facts)
+    require_free, looks = store._require_free, iter((False, True))
+
+    def look(card: Card) -> None:
+        if next(looks):
+            monkeypatch.setattr(store, "_deleted", lambda name: set())  # the other process has not seen the deletion
+            store.promote("n", 1, "prod")
+        require_free(card)
+
+    monkeypatch.setattr(store, "_require_free", look)
+    with pytest.raises(AdapterError, match="n@prod points at n@1"):
+        store.delete("n@1")
+    assert Store(tmp_path).resolve("n@prod").reference == "n@1"
+
+
+def test_a_deletion_that_was_killed_has_happened(
+    tmp_path: Path, source: Path, facts: Facts, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = Store(tmp_path)
+    store.publish("n", source, facts)
+    store.publish("n", source, facts)
+    monkeypatch.setattr(store, "_discard", lambda folder: None)
+    store.delete("n@2")
+    assert (tmp_path / "n" / "2").is_dir()
+    fresh = Store(tmp_path)
+    assert fresh.resolve("n").reference == "n@1"
+    with pytest.raises(AdapterError, match="was deleted just now"):
+        monkeypatch.setattr(fresh, "resolve", lambda reference: store._open("n", 2))
+        fresh.promote("n", 2, "prod")
+    assert fresh.publish("n", source, facts).reference == "n@3"
+
+
+def test_a_number_that_was_used_between_choosing_and_taking_it_is_not_taken(
+    tmp_path: Path, source: Path, facts: Facts, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store, other = Store(tmp_path), Store(tmp_path)
+    placed, first = store._placed, [True]
+
+    def place(staging: Path, target: Path) -> bool:
+        if first.pop() if first else False:
+            other.delete(other.publish("n", source, facts).reference)
+        return placed(staging, target)
+
+    monkeypatch.setattr(store, "_placed", place)
+    assert store.publish("n", source, facts).reference == "n@2"
+    assert [adapter.card.version for adapter in store.versions("n")] == [2]
+
+
+def test_publishing_and_deleting_at_once_never_gives_a_number_twice(tmp_path: Path, source: Path, facts: Facts) -> None:
+    def publish_and_delete(_: int) -> int:
+        store = Store(tmp_path)
+        adapter = store.publish("n", source, facts)
+        store.delete(adapter.reference)
+        return adapter.card.version
+
+    with ThreadPoolExecutor(6) as pool:
+        versions = list(pool.map(publish_and_delete, range(24)))
+    assert len(set(versions)) == 24
+    assert Store(tmp_path).names() == []

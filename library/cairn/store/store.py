@@ -2,6 +2,7 @@
 
     <root>/<name>/<version>/…        files and card.json, complete from the moment the folder exists
     <root>/<name>/aliases/<alias>    a version number
+    <root>/<name>/deleted/<version>  when it was deleted; from then on it is gone, and its number is never used again
     <root>/.staging/<id>/            a publish in progress, or the remains of one that was killed
 
 A version appears by one rename of a flushed staging folder. The rename also allots the number: it fails when the
@@ -37,6 +38,7 @@ from cairn.store.names import check_alias, check_name, parse_reference, parse_ve
 
 STAGING = ".staging"
 ALIASES = "aliases"
+DELETED = "deleted"
 STALE_STAGING_S = 24 * 3600
 TAKEN = (errno.EEXIST, errno.ENOTEMPTY)
 
@@ -52,6 +54,9 @@ class Adapter:
 
 class Store:
     """The versions under one root folder, `<storage.path>/adapters`."""
+
+    noun = "adapter"
+    how_to_fill = "set storage.publish in a recipe and train"
 
     def __init__(self, root: str | Path) -> None:
         self.root = Path(root)
@@ -78,22 +83,30 @@ class Store:
 
     def _appear(self, name: str, staging: Path, facts: Facts, files: dict[str, str]) -> Adapter:
         """Give the staged folder the next free number and its card, and move it into place."""
-        version = max(self._numbers(name), default=0) + 1
+        version = max((*_numbers_in(self.root / name), *self._deleted(name)), default=0) + 1
         while True:
             card = Card(**dict(facts), name=name, version=version, created=datetime.now(UTC).isoformat(), files=files)
             write_new(staging / CARD_FILE, card.text())
             flush_directory(staging)
             target = self.root / name / str(version)
-            try:
-                os.rename(staging, target)
-            except OSError as error:
-                if error.errno not in TAKEN:
-                    raise
-                (staging / CARD_FILE).unlink()
-                version += 1
-                continue
-            flush_directory(target.parent)
-            return Adapter(card.reference, target, card)
+            if self._placed(staging, target):
+                return Adapter(card.reference, target, card)
+            (staging / CARD_FILE).unlink()
+            version += 1
+
+    def _placed(self, staging: Path, target: Path) -> bool:
+        """Move the staged folder into place; False where its number was given out before."""
+        try:
+            os.rename(staging, target)
+        except OSError as error:
+            if error.errno not in TAKEN:
+                raise
+            return False
+        if int(target.name) in self._deleted(target.parent.name):  # published and deleted since the number was chosen
+            os.rename(target, staging)
+            return False
+        flush_directory(target.parent)
+        return True
 
     def resolve(self, reference: str) -> Adapter:
         """`name` (newest), `name@3` or `name@alias` → the version; AdapterError when there is none."""
@@ -101,7 +114,7 @@ class Store:
         numbers = self._numbers(wanted.name)
         if not numbers:
             raise AdapterError(
-                f"there is no adapter '{wanted.name}'", where=str(self.root), next_step=self._advice(wanted.name)
+                f"there is no {self.noun} '{wanted.name}'", where=str(self.root), next_step=self._advice(wanted.name)
             )
         version = wanted.version or numbers[-1]
         if wanted.alias:
@@ -121,7 +134,51 @@ class Store:
         with storage_errors(self.root):
             make_directory(self.root / name / ALIASES)
             replace_file(self.root / name / ALIASES / alias, f"{version}\n")
+        if version in self._deleted(name):
+            raise AdapterError(f"{adapter.reference} was deleted just now", next_step=f"promote another to {alias}")
         return adapter
+
+    def delete(self, reference: str) -> Adapter:
+        """Delete the version `name@3`; its number is never given out again. Returns what it was.
+
+        AdapterError without a version number, and while an alias points at it: looked at again after the deletion has
+        begun, as `promote` looks for a deletion after it has moved an alias.
+        """
+        wanted = parse_reference(reference)
+        if wanted.version is None:
+            raise AdapterError(f"'{reference}' names no version", next_step=f"say which: {wanted.name}@1")
+        adapter = self.resolve(reference)
+        marker = self.root / wanted.name / DELETED / str(wanted.version)
+        self._require_free(adapter.card)
+        with storage_errors(self.root):
+            make_directory(marker.parent)
+            make_directory(self.root / STAGING)
+            write_new(marker, f"{datetime.now(UTC).isoformat()}\n")
+            flush_directory(marker.parent)
+            try:
+                self._require_free(adapter.card)
+            except AdapterError:
+                marker.unlink()
+                raise
+            self._discard(adapter.path)
+        return adapter
+
+    def _require_free(self, card: Card) -> None:
+        """AdapterError while an alias points at the version."""
+        pointing = sorted(alias for alias, version in self.aliases(card.name).items() if version == card.version)
+        if pointing:
+            raise AdapterError(
+                f"the alias {card.name}@{pointing[0]} points at {card.reference}",
+                where=str(self.root),
+                next_step=f"promote another version to {pointing[0]} first",
+            )
+
+    def _discard(self, folder: Path) -> None:
+        """Out of sight in one step, then removed."""
+        away = self.root / STAGING / uuid.uuid4().hex
+        os.rename(folder, away)
+        flush_directory(folder.parent)
+        shutil.rmtree(away)
 
     def list(self) -> Sequence[Adapter]:
         """The newest version of every name, by name."""
@@ -157,10 +214,10 @@ class Store:
         return Adapter(card.reference, path, card)
 
     def _numbers(self, name: str) -> Sequence[int]:
-        folder = self.root / name
-        if not folder.is_dir():
-            return []
-        return sorted(version for path in folder.iterdir() if (version := parse_version(path.name)))
+        return sorted(_numbers_in(self.root / name) - self._deleted(name))
+
+    def _deleted(self, name: str) -> set[int]:
+        return _numbers_in(self.root / name / DELETED)
 
     def _pointed_at(self, name: str, alias: str) -> int:
         path = self.root / name / ALIASES / check_alias(alias)
@@ -177,7 +234,7 @@ class Store:
 
     def _advice(self, name: str) -> str:
         names = self.names()
-        return did_you_mean(name, names) if names else "the store is empty: set storage.publish in a recipe and train"
+        return did_you_mean(name, names) if names else f"the store is empty: {self.how_to_fill}"
 
     def _sweep(self) -> None:
         """Remove what publishers left that were killed long ago."""
@@ -185,6 +242,14 @@ class Store:
             with contextlib.suppress(FileNotFoundError):  # another publisher has just finished with it
                 if time.time() - entry.stat().st_mtime > STALE_STAGING_S:
                     shutil.rmtree(entry.path)
+
+
+def _numbers_in(folder: Path) -> set[int]:
+    """Version numbers that entries of `folder` are named by."""
+    try:
+        return {version for entry in os.scandir(folder) if (version := parse_version(entry.name))}
+    except (FileNotFoundError, NotADirectoryError):
+        return set()
 
 
 def _publishable(folder: Path) -> list[str]:
