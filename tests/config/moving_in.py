@@ -421,7 +421,7 @@ storage:
   run: kto
 """,
     {
-        "quantization_bit": "model.quantization",
+        "quantization_bit": "taken",
         "double_quantization": "default",
         "optim": "no optimizer 'paged_adamw_8bit'",
     },

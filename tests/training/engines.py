@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 import pytest
 import torch
 from tests.training.toys import CLIP, adamw, batch, masters_of, model, plain_steps, update_error
@@ -16,7 +19,11 @@ EXACT = 1e-4
 
 def make(precision: str, zero_stage: int, accumulation: int = 1, **config: object) -> Engine:
     """An engine over the tiny model."""
-    policy = model(precision, **config)
+    return engine_over(model(precision, **config), precision, zero_stage, accumulation)
+
+
+def engine_over(policy: Any, precision: str, zero_stage: int, accumulation: int = 1) -> Engine:
+    """An engine over any model."""
     return Engine(
         policy,
         adamw(policy.parameters()),
@@ -32,14 +39,14 @@ def steps_of(accumulation: int, count: int = 2) -> list[list[Batch]]:
     return [[batch(100 * s + i, length=12 + 4 * i) for i in range(accumulation)] for s in range(count)]
 
 
-def check_two_steps(precision: str, zero_stage: int, *, accumulation: int) -> None:
+def check_two_steps(precision: str, zero_stage: int, *, accumulation: int, model: Callable[[str], Any] = model) -> None:
     """Masters after the first and the second step, losses, norms, and that working copies are rounded masters."""
     start = {name: p.detach().float().clone() for name, p in model(precision).named_parameters()}
     steps = steps_of(accumulation)
     first, *_ = plain_steps(model(precision), Sft(), steps[:1])
     both, losses, norms = plain_steps(model(precision), Sft(), steps)
 
-    engine = make(precision, zero_stage, accumulation)
+    engine = engine_over(model(precision), precision, zero_stage, accumulation)
     results = [engine.step(steps[0], Sft())]
     assert update_error(masters_of(engine), first, start) < EXACT
     results.append(engine.step(steps[1], Sft()))

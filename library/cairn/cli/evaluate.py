@@ -26,6 +26,9 @@ def command(
     limit: Annotated[int | None, typer.Option(min=1, help="Score only the first N documents of each file.")] = None,
     output: Annotated[Path, typer.Option(help="Folder for report.json and documents.jsonl.")] = Path("evaluation"),
     by_position: Annotated[bool, typer.Option("--by-position", help="Also by position in the document.")] = False,
+    quantization: Annotated[
+        str, typer.Option(help="How the base is held: nf4, fp4, int8, none, or as-trained: as for the adapter.")
+    ] = "as-trained",
     storage: StoragePath = None,
 ) -> None:
     """Measure bits per byte, per subset and in all, and write report.json and documents.jsonl."""
@@ -42,6 +45,7 @@ def command(
         limit=limit,
         output=str(output),
         by_position=by_position,
+        quantization=quantization,
         storage=str(storage_folder(storage)),
     )
     job.check()

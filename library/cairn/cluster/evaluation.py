@@ -12,9 +12,10 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, get_args
 
 from cairn.config.home import default_storage
+from cairn.config.model import Kind, Quantization
 from cairn.errors import UserError, did_you_mean
 
 if TYPE_CHECKING:
@@ -23,6 +24,8 @@ if TYPE_CHECKING:
     from cairn.evaluation.subject import Subject
 
 PRECISIONS = ("fp32", "bf16")
+AS_TRAINED = "as-trained"
+QUANTIZATIONS = (AS_TRAINED, "none", *get_args(Kind))
 CONTEXT = 1
 
 
@@ -31,6 +34,7 @@ class EvaluationJob:
     """What to score. `adapter`: a store reference or a folder. `limit`: documents of each file.
 
     `output`: folder of the report; none writes nothing. `workers`: scoring actors; none fits the cluster.
+    `quantization`: how the base is held: nf4, fp4, int8, none, or as it was when the adapter was trained.
     """
 
     model: str
@@ -48,6 +52,7 @@ class EvaluationJob:
     revision: str | None = None
     trust_remote_code: bool = False
     workers: int | None = None
+    quantization: str = AS_TRAINED
 
     def files(self) -> list[Location]:
         """The data files, absolute, each once; of a dataset folder those for testing. DataError for what is missing."""
@@ -70,7 +75,16 @@ class EvaluationJob:
             attention=self.attention,
             revision=self.revision,
             trust_remote_code=self.trust_remote_code,
+            quantization=self._quantization(adapter),
         )
+
+    def _quantization(self, adapter: str | None) -> Quantization | None:
+        from cairn.evaluation.subject import base_of_adapter
+
+        if self.quantization != AS_TRAINED:
+            return None if self.quantization == "none" else Quantization.parse({"kind": self.quantization})
+        base = base_of_adapter(adapter)
+        return base.quantization if base is not None else None
 
     def check(self) -> None:
         """Everything that can be refused without Ray and without weights; UserError or one of its kind."""
@@ -83,6 +97,12 @@ class EvaluationJob:
                 f"there is no precision '{self.precision}'",
                 where="--precision",
                 next_step=did_you_mean(self.precision, PRECISIONS),
+            )
+        if self.quantization not in QUANTIZATIONS:
+            raise UserError(
+                f"there is no quantization '{self.quantization}'",
+                where="--quantization",
+                next_step=did_you_mean(self.quantization, QUANTIZATIONS),
             )
         if self.workers is not None and self.workers < 1:
             raise UserError(f"{self.workers} workers score nothing", next_step="give at least 1 worker")
@@ -174,6 +194,7 @@ def _settings(job: EvaluationJob) -> dict[str, Any]:
         "data": [str(file) for file in job.files()],
         "model_sha256": base_sha256(subject.model, subject.revision),
         "adapter_path": subject.adapter,
+        "base_quantization": subject.quantization.model_dump(mode="json") if subject.quantization else None,
         "prefix_token": prefix_token(subject.load_tokenizer()),
         "context": CONTEXT,
         "libraries": library_versions(),

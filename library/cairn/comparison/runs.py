@@ -57,6 +57,7 @@ class FinishedRun:
             attention=model.attention,
             revision=model.revision,
             trust_remote_code=model.trust_remote_code,
+            quantization=model.quantized,
         )
 
     def subject(self, precision: str) -> Subject:

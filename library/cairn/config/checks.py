@@ -8,6 +8,9 @@ from typing import Any
 
 from cairn.errors import Problem, did_you_mean
 
+TRAINS_THE_BASE = ("full", "freeze")
+"""Adapter methods whose parameters are the base's own."""
+
 
 def cross_checks(parts: Mapping[str, Any]) -> Iterator[Problem]:
     """Every rule whose sections all parsed."""
@@ -55,6 +58,31 @@ def merge_needs_a_name(storage: Any) -> Iterator[Problem]:
     """What is merged is a published version."""
     if storage.merge and storage.publish is None:
         yield Problem("storage.merge", True, "only what is published is merged", "set storage.publish to a name")
+
+
+def quantised_base_is_frozen_and_whole(
+    model: Any, adapter: Any, training: Any, *, quantised: bool = False
+) -> Iterator[Problem]:
+    """Quantised weights take no gradient, and ZeRO 3 would take them apart from their scales.
+
+    quantised: the model is, whatever `model.quantization` says.
+    """
+    if model.quantization is None and not quantised:
+        return
+    if adapter.name in TRAINS_THE_BASE:
+        yield Problem(
+            "adapter.name",
+            adapter.name,
+            "the base is quantised, and weights in few bits cannot be trained",
+            "use lora, or leave model.quantization out",
+        )
+    if training.zero_stage == 3:
+        yield Problem(
+            "training.zero_stage",
+            3,
+            "it divides weights among the workers, and quantised ones would lose the scales that they are read with",
+            "use 2: the base is whole on every worker then, and small",
+        )
 
 
 def offload_needs_zero(training: Any) -> Iterator[Problem]:
@@ -164,6 +192,7 @@ RULES: tuple[tuple[tuple[str, ...], Callable[..., Iterator[Problem]]], ...] = (
     (("training",), every_worker_has_a_row),
     (("training",), offload_needs_zero),
     (("training",), goals_are_known_in_time),
+    (("model", "adapter", "training"), quantised_base_is_frozen_and_whole),
     (("storage",), merge_needs_a_name),
     (("data",), format_exists),
     (("data",), template_exists),

@@ -12,8 +12,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
+from cairn.config.model import Quantization
 from cairn.errors import AdapterError, ModelError
-from cairn.store.card import CARD_FILE
+from cairn.store.card import CARD_FILE, Base
 from cairn.store.store import Store
 
 PEFT_CONFIG, MODEL_CONFIG = "adapter_config.json", "config.json"
@@ -33,6 +34,7 @@ class Subject:
     attention: str = "auto"
     revision: str | None = None
     trust_remote_code: bool = False
+    quantization: Quantization | None = None
 
     @property
     def is_whole_model(self) -> bool:
@@ -59,6 +61,7 @@ class Subject:
             trust_remote_code=self.trust_remote_code,
             device=device,
             head=head,
+            quantization=self.quantization,
         )
         if self.adapter is not None and not self.is_whole_model:
             from cairn.adapters.attach import attach_saved
@@ -91,16 +94,8 @@ class Subject:
 
     def trained_on(self) -> str | None:
         """The hash of the base that the adapter says it was made for (`base_sha256`); None where it says nothing."""
-        for name in (CARD_FILE, RUN_NOTE):
-            note = Path(self.adapter or "") / name
-            if self.adapter is not None and note.is_file():
-                try:
-                    return json.loads(note.read_bytes())["base"]["sha256"] or None
-                except (ValueError, KeyError, TypeError):
-                    raise AdapterError(
-                        "the note of its origin cannot be read", where=str(note), next_step="publish or train it again"
-                    ) from None
-        return None
+        base = base_of_adapter(self.adapter)
+        return (base.sha256 or None) if base is not None else None
 
     def _require_scores(self) -> None:
         """An adapter answers for itself (`attach_saved`); a model in full is known by its config."""
@@ -117,6 +112,23 @@ class Subject:
         if self.adapter is not None and self.is_whole_model:
             return self.adapter, None
         return self.model, self.revision
+
+
+def base_of_adapter(folder: str | Path | None) -> Base | None:
+    """The base that the adapter in `folder` says it was trained on, and how that was quantised; None: it says nothing.
+
+    Raises AdapterError for a note that cannot be read.
+    """
+    for name in (CARD_FILE, RUN_NOTE):
+        note = Path(folder or "") / name
+        if folder is not None and note.is_file():
+            try:
+                return Base.parse(json.loads(note.read_bytes())["base"])
+            except (ValueError, KeyError, TypeError):
+                raise AdapterError(
+                    "the note of its origin cannot be read", where=str(note), next_step="publish or train it again"
+                ) from None
+    return None
 
 
 def locate_adapter(reference: str, *, storage: str | Path) -> Path:

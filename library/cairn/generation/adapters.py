@@ -166,7 +166,9 @@ class ResidentAdapters:
     def _wrap(self, path: str) -> SlotLinear:
         parent, _, name = path.rpartition(".")
         owner = self.model.get_submodule(parent)
-        layer = SlotLinear(getattr(owner, name), slots=self.slots + 1, routing=self.routing)
+        linear = getattr(owner, name)
+        floating = linear.weight.dtype if linear.weight.is_floating_point() else next(self.model.parameters()).dtype
+        layer = SlotLinear(linear, slots=self.slots + 1, routing=self.routing, dtype=floating)
         setattr(owner, name, layer)
         return layer
 

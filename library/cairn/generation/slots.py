@@ -57,11 +57,14 @@ class Routing:
 
 
 class SlotLinear(nn.Module):
-    """`base` plus the low-rank update of each row's adapter; `stacks` are A [slots, in, r] and B [slots, r, out]."""
+    """`base` plus the low-rank update of each row's adapter; `stacks` are A [slots, in, r] and B [slots, r, out].
 
-    def __init__(self, base: nn.Module, *, slots: int, routing: Routing) -> None:
+    dtype: that of the activations; a quantised base has another.
+    """
+
+    def __init__(self, base: nn.Module, *, slots: int, routing: Routing, dtype: torch.dtype) -> None:
         super().__init__()
-        self.base = base
+        self.base, self.dtype = base, dtype
         self.slots, self.routing = slots, routing
         self.in_features, self.out_features = features(base)
         self.stacks: tuple[torch.Tensor, torch.Tensor] | None = None
@@ -97,9 +100,9 @@ class SlotLinear(nn.Module):
         old = self.stacks
         if old is not None and old[0].shape[2] == rank:
             return
-        weight = self.weight
-        down = torch.zeros(self.slots, self.in_features, rank, dtype=weight.dtype, device=weight.device)
-        up = torch.zeros(self.slots, rank, self.out_features, dtype=weight.dtype, device=weight.device)
+        device = self.weight.device
+        down = torch.zeros(self.slots, self.in_features, rank, dtype=self.dtype, device=device)
+        up = torch.zeros(self.slots, rank, self.out_features, dtype=self.dtype, device=device)
         if old is not None:
             kept = min(rank, old[0].shape[2])
             down[:, :, :kept] = old[0][:, :, :kept]

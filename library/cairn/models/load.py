@@ -83,26 +83,16 @@ def load_model(
 ) -> Any:
     """The causal language model at `path` (directory, hub name or GGUF file) on `device`, frozen, in evaluation mode.
 
-    precision: "fp32" or "bf16". head: "score" gives a model of `cairn.models.scores` instead. attention: "auto" lets transformers choose. What an adapter method's `attach` makes
-    trainable is trained. quantization: how its linears are kept in few bits, if at all. Raises ModelError.
+    precision: "fp32" or "bf16". head: "score" gives a model of `cairn.models.scores` instead. attention: "auto" lets
+    transformers choose. quantization: how its linears are kept in few bits, if at all. What an adapter method's
+    `attach` makes trainable is trained. Raises ModelError.
     """
     from transformers.utils import logging
 
     logging.disable_progress_bar()
     found = locate(path, revision=revision, trust_remote_code=trust_remote_code)
     if found.is_file():
-        if quantization is not None:
-            raise ModelError(
-                "a GGUF file is quantised already, and is read as floats",
-                where=str(path),
-                next_step="leave the quantisation out, or give a model directory, as `cairn sample` makes one",
-            )
-        if head == "score":
-            raise ModelError(
-                "a GGUF file holds no scoring head",
-                where=str(path),
-                next_step="give a model directory, as `cairn sample` makes one of a GGUF file",
-            )
+        _refuse_of_gguf(path, head, quantization)
         from cairn.models.gguf import gguf_model
 
         return gguf_model(found, dtype=DTYPES[precision], attention=attention).requires_grad_(False).to(device)
@@ -136,6 +126,14 @@ def load_model(
     elif "device_map" not in options:
         model = model.to(device)
     return model.eval().requires_grad_(False)
+
+
+def _refuse_of_gguf(path: str | Path, head: str, quantization: Quantization | None) -> None:
+    advice = "give a model directory, as `cairn sample` makes one of a GGUF file"
+    if quantization is not None:
+        raise ModelError("a GGUF file is quantised already, and is read as floats", where=str(path), next_step=advice)
+    if head == "score":
+        raise ModelError("a GGUF file holds no scoring head", where=str(path), next_step=advice)
 
 
 def _loaders() -> dict[str, Callable[..., Any]]:

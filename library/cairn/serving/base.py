@@ -34,6 +34,7 @@ def load_base(settings: ServiceSettings) -> Base:
         revision=settings.revision,
         trust_remote_code=remote,
         device=settings.device,
+        quantization=settings.quantized,
     )
     catalogue = Catalogue(
         base_name=settings.base_name,

@@ -13,6 +13,7 @@ from pydantic import Field, ValidationError
 
 from cairn.config.explain import explain
 from cairn.config.home import expand
+from cairn.config.model import Kind, Quantization
 from cairn.config.recipe import Positive
 from cairn.config.section import Section
 from cairn.errors import RecipeError
@@ -30,6 +31,7 @@ class ServiceSettings(Section):
     attention: str = Field("auto", description="attention implementation")
     trust_remote_code: bool = Field(False, description="run Python code that ships with the model")
     precision: Literal["fp32", "bf16"] = Field("fp32", description="dtype of weights and activations")
+    quantization: Kind | None = Field(None, description="keep the linears in few bits; adapters stay in `precision`")
     storage: str = Field(DEFAULT_STORAGE, description="the storage.path of the recipes, with the adapter store")
     adapter_slots: Positive = Field(8, description="adapters resident at once")
     max_rank: Positive = Field(64, description="the largest LoRA rank accepted")
@@ -58,6 +60,13 @@ class ServiceSettings(Section):
     def base_name(self) -> str:
         """The name of the base in requests."""
         return self.name or Path(self.model).name
+
+    @property
+    def quantized(self) -> Quantization | None:
+        """How the base is held."""
+        if self.quantization is None:
+            return None
+        return Quantization.parse({"kind": self.quantization, "double": self.quantization != "int8"})
 
     @property
     def device(self) -> str:

@@ -14,6 +14,7 @@ from pathlib import Path
 
 from pydantic import Field, ValidationError, field_validator
 
+from cairn.config.model import Quantization
 from cairn.config.section import Section
 from cairn.errors import AdapterError
 
@@ -26,6 +27,7 @@ class Base(Section):
 
     path: str = Field(description="where it was loaded from")
     sha256: str = Field("", description="over its weights (`cairn.models.identity.base_sha256`)")
+    quantization: Quantization | None = Field(None, description="how its linears were held while it was trained")
 
 
 class Facts(Section):
@@ -40,6 +42,8 @@ class Facts(Section):
     metrics: dict[str, float | None] = Field({}, description="final figures, unit in the name")
     run: str = Field("", description="run name")
     parent: str | None = Field(None, description="name@version that it went on from")
+    parents: tuple[str, ...] = Field((), description="name@version of each that it was computed from")
+    operation: str = Field("", description="how it was computed or where it was taken from, when no run trained it")
     libraries: dict[str, str] = Field(default_factory=lambda: library_versions())
 
     @field_validator("metrics")

@@ -98,6 +98,7 @@ def _frozen(recipe: Recipe, stage: Stage, result: Path | None, device: str) -> A
         trust_remote_code=recipe.model.trust_remote_code,
         device=device,
         head=stage.head,
+        quantization=recipe.model.quantized,
     )
     model = model if whole or result is None else attach_saved(model, result)
     use_frozen_linears(model, training=False)

@@ -44,12 +44,16 @@ def finish(run: Run, journal: Journal, hooks: Hooks) -> None:
 def provenance(run: Run, step: int, metrics: dict[str, Any]) -> dict[str, Any]:
     """Base model and tokenizer with their hashes, method, stage, rank, targets, the recipe, and of the adapter the step
     after which it stood so and the metrics then."""
-    recipe = run.recipe
+    recipe, quantized = run.recipe, run.recipe.model.quantized
     adapter = getattr(run.engine.model, "peft_config", {}).get("default")
     return {
         "run": recipe.run_name,
         "parent": recipe.model.adapter,
-        "base": {"path": recipe.model.path, "sha256": base_sha256(recipe.model.path)},
+        "base": {
+            "path": recipe.model.path,
+            "sha256": base_sha256(recipe.model.path),
+            "quantization": quantized.model_dump(mode="json") if quantized is not None else None,
+        },
         "tokenizer_sha256": tokenizer_sha256(run.tokenizer, template=recipe.data.template is None),
         "method": recipe.adapter.name,
         "stage": recipe.stage.name,

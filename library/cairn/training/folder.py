@@ -83,7 +83,7 @@ def publish(recipe: Recipe) -> str | None:
         return before
     known = json.loads((folder / ADAPTER / RUN).read_text(encoding="utf-8"))
     facts = Facts(
-        base=Base(**known["base"]),
+        base=Base.parse(known["base"]),
         targets=tuple(known["targets"]),
         **{key: known[key] for key in ("method", "stage", "rank", "tokenizer_sha256", "metrics", "run", "parent")},
     )

@@ -13,14 +13,17 @@ from typing import Any
 import torch
 
 from cairn.adapters.method import Method
+from cairn.config.checks import quantised_base_is_frozen_and_whole
 from cairn.config.recipe import Recipe
 from cairn.data.feed import Feed, Prepared, open_feed
 from cairn.data.pipeline import load_tokenizer_of
 from cairn.data.reading import Reading
+from cairn.errors import ModelError
 from cairn.models.attention import sees_prefixes
 from cairn.models.kernels.frozen_linear import use_frozen_linears
 from cairn.models.kernels.segment_attention import use_segment_attention
 from cairn.models.load import load_model, require_positions
+from cairn.models.quantization import is_quantised
 from cairn.plugins import METHODS, OPTIMIZERS, SCHEDULES, STAGES
 from cairn.schedules.base import Schedule
 from cairn.stages.base import Stage
@@ -116,7 +119,10 @@ def _trainable_model(recipe: Recipe, stage: Stage, method: Method, start: Start 
         trust_remote_code=recipe.model.trust_remote_code,
         device=device,
         head=stage.head,
+        quantization=recipe.model.quantized,
     )
+    if is_quantised(model):
+        _require_an_adapter(recipe)
     require_positions(model.config, recipe.data.sequence_length, where="data.sequence_length")
     torch.manual_seed(settings.seed)
     model = method.attach(model) if start is None or whole else method.go_on(model, start.folder)
@@ -128,6 +134,14 @@ def _trainable_model(recipe: Recipe, stage: Stage, method: Method, start: Start 
     if settings.gradient_checkpointing:
         model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
     return model
+
+
+def _require_an_adapter(recipe: Recipe) -> None:
+    """What the recipe's own rules say of `model.quantization`, of a model that was saved quantised."""
+    for problem in quantised_base_is_frozen_and_whole(recipe.model, recipe.adapter, recipe.training, quantised=True):
+        raise ModelError(
+            f"{problem.path}={problem.value}: {problem.message}", where=recipe.model.path, next_step=problem.advice
+        )
 
 
 def _fuse_lora(model: Any) -> None:

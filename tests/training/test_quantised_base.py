@@ -1,0 +1,132 @@
+"""Training beside a quantised base: exact at ZeRO 0 to 2, resumed bit for bit, and never a bit of the base changed."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from tests.training.engines import check_two_steps
+from tests.training.runs import losses, recipe_for, run_local
+from tests.training.toys import DTYPES
+
+from cairn.cluster.evaluation import EvaluationJob
+from cairn.config.model import Quantization
+from cairn.errors import ModelError, RecipeError
+from cairn.evaluation.bits_per_byte import bits_per_byte, score_documents
+from cairn.models.load import load_model, load_tokenizer
+from cairn.models.quantization import quantised_sha256
+from cairn.plugins import METHODS
+from cairn.records import Document, Source
+from cairn.training.folder import ADAPTER, publish
+
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("group")]
+
+
+def lora_over(path: Path, kind: str) -> Callable[[str], Any]:
+    """Makes the tiny model with quantised linears and a LoRA that is not zero, in a precision."""
+
+    def make(precision: str) -> Any:
+        base = load_model(path, precision=precision, quantization=Quantization(kind=kind))
+        torch.manual_seed(0)
+        method = METHODS.load("lora")
+        model = method(method.Config(rank=4)).attach(base)
+        with torch.no_grad():
+            for name, parameter in model.named_parameters():
+                if "lora_B" in name:
+                    parameter.normal_(std=0.1)
+                if parameter.requires_grad:  # PEFT makes fp32 beside 8 bits, the engine what the precision says
+                    parameter.data = parameter.data.to(DTYPES[precision])
+        return model
+
+    return make
+
+
+@pytest.mark.parametrize("zero_stage", [0, 1, 2])
+@pytest.mark.parametrize(("kind", "precision"), [("nf4", "fp32"), ("nf4", "bf16"), ("int8", "bf16")])
+def test_two_steps_equal_plain_torch(kind: str, precision: str, zero_stage: int, tiny_path: Path) -> None:
+    check_two_steps(precision, zero_stage, accumulation=2, model=lora_over(tiny_path, kind))
+
+
+@pytest.mark.parametrize("kind", ["nf4", "int8"])
+def test_a_run_resumes_bit_for_bit_and_leaves_the_base_alone(
+    kind: str, tmp_path: Path, tiny_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also with gradient checkpointing, which must not change a bit."""
+    import cairn.training.run as run_module
+
+    bases, load = [], run_module.load_model
+
+    def loaded(*given: Any, **named: Any) -> Any:
+        bases.append(load(*given, **named))
+        return bases[-1]
+
+    monkeypatch.setattr(run_module, "load_model", loaded)
+    untouched = quantised_sha256(load_model(tiny_path, precision="fp32", quantization=Quantization(kind=kind)))
+    found = []
+    for folder, stop_after, again in (("straight", None, False), ("stopped", 7, True)):
+        settings = {"checkpoint_every": 5, "steps": 10, "gradient_checkpointing": again}
+        recipe = recipe_for(
+            tmp_path / folder, tiny_path, model={"path": str(tiny_path), "quantization": kind}, training=settings
+        )
+        if stop_after is not None:
+            run_local(recipe, stop_after=stop_after)
+        weights = losses(run_local(recipe)), (recipe.run_path / ADAPTER / "adapter_model.safetensors").read_bytes()
+        found.append(weights)
+    assert found[0] == found[1]
+    assert found[0][0][-1] < found[0][0][0]
+    assert [quantised_sha256(base) for base in bases] == [untouched] * 3
+
+
+@pytest.mark.parametrize(
+    ("sections", "message"),
+    [
+        ({"adapter": {"name": "full"}}, "cannot be trained"),
+        ({"training": {"zero_stage": 3}}, "would lose the scales"),
+    ],
+)
+def test_what_a_quantised_base_cannot_do_is_refused_early(
+    sections: dict[str, Any], message: str, tmp_path: Path, tiny_path: Path
+) -> None:
+    with pytest.raises(RecipeError, match=message):
+        recipe_for(tmp_path, tiny_path, model={"path": str(tiny_path), "quantization": "nf4"}, **sections)
+
+
+def test_a_base_that_was_saved_quantised_is_trained_and_refuses_the_same(tmp_path: Path, tiny_path: Path) -> None:
+    saved = tmp_path / "saved"
+    base = load_model(tiny_path, precision="fp32", quantization=Quantization(kind="nf4"))
+    base.save_pretrained(saved)
+    load_tokenizer(tiny_path).save_pretrained(saved)
+    assert quantised_sha256(load_model(saved, precision="fp32")) == quantised_sha256(base)
+    recipe = recipe_for(tmp_path / "run", saved, training={"steps": 4})
+    figures = losses(run_local(recipe))
+    assert figures[-1] < figures[0]
+    with pytest.raises(ModelError, match="cannot be trained"):
+        run_local(recipe_for(tmp_path / "full", saved, adapter={"name": "full"}))
+
+
+def bpb_of(subject: Any) -> float:
+    """Of a few lines, in this process."""
+    documents = [Document(Source("test", 1), "the stone path over the hill in the rain")]
+    return bits_per_byte(score_documents(subject.load(), subject.load_tokenizer(), documents, window=64))
+
+
+def test_an_adapter_is_measured_and_merged_on_the_base_it_saw(tmp_path: Path, tiny_path: Path) -> None:
+    """Train → publish → evaluate → export; the evaluation asks the card how the base was held."""
+    model = {"path": str(tiny_path), "quantization": "nf4"}
+    storage = {"path": str(tmp_path / "storage"), "publish": "small"}
+    recipe = recipe_for(tmp_path, tiny_path, model=model, storage=storage, training={"steps": 10})
+    run_local(recipe)
+    note = json.loads((recipe.run_path / ADAPTER / "run.json").read_text())
+    assert note["base"]["quantization"]["kind"] == "nf4"
+    assert publish(recipe) == "small@1"
+
+    job = EvaluationJob(str(tiny_path), ("x",), adapter="small", storage=recipe.storage.path)
+    assert job.subject().quantization == Quantization(kind="nf4")
+    assert replace(job, quantization="none").subject().quantization is None
+    assert replace(job, quantization="int8").subject().quantization.kind == "int8"
+    assert bpb_of(job.subject()) != bpb_of(replace(job, quantization="none").subject())
