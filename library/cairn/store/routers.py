@@ -1,0 +1,37 @@
+"""Published routers: versions and aliases as adapters have, under a root of their own, `<storage.path>/routers`.
+
+So a router is never listed, resolved or loaded as an adapter. Its card names the exact versions it chooses among and the
+base and tokenizer whose features it knows.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from cairn.errors import AdapterError
+from cairn.store.card import Facts
+from cairn.store.store import Adapter, Store
+
+ROUTER = "router"
+"""`card.method` of a router."""
+
+
+class Routers(Store):
+    """The routers of a storage folder."""
+
+    noun = "router"
+    how_to_fill = "cairn adapters route A B --publish NAME"
+
+    def __init__(self, storage: str | Path) -> None:
+        super().__init__(Path(storage) / "routers")
+        self.adapters = Store(Path(storage) / "adapters")
+
+    def publish(self, name: str, folder: str | Path, facts: Facts) -> Adapter:
+        """As `Store.publish`; AdapterError for the name of an adapter, which would be asked for by mistake."""
+        self.refuse_taken(name)
+        return super().publish(name, folder, facts)
+
+    def refuse_taken(self, name: str) -> None:
+        """AdapterError where an adapter has the name."""
+        if name in self.adapters.names():
+            raise AdapterError(f"'{name}' is an adapter", where="--publish", next_step="choose another name")
