@@ -38,7 +38,7 @@ ORDER_WITHIN = (
     ("errors", "records", "metrics", "plugins", "config"),
     ("models", "adapters"),
     ("store", "generation", "evaluation", "stages", "training", "comparison"),
-    ("store", "exports"),
+    ("store", "generation", "evaluation", "exports"),
 )
 # L0 is one small knot: a plugin has a Config, a recipe names plugins.
 MUTUAL = ({"plugins", "config"},)

@@ -11,13 +11,15 @@ from typing import Any
 import pytest
 import torch
 from tests.training.engines import check_two_steps
-from tests.training.runs import losses, recipe_for, run_local
+from tests.training.runs import losses, recipe_for, run_local, write_documents
 from tests.training.toys import DTYPES
 
+from cairn.cli.main import run as command
 from cairn.cluster.evaluation import EvaluationJob
 from cairn.config.model import Quantization
 from cairn.errors import ModelError, RecipeError
 from cairn.evaluation.bits_per_byte import bits_per_byte, score_documents
+from cairn.evaluation.subject import Subject
 from cairn.models.load import load_model, load_tokenizer
 from cairn.models.quantization import quantised_sha256
 from cairn.plugins import METHODS
@@ -115,7 +117,9 @@ def bpb_of(subject: Any) -> float:
     return bits_per_byte(score_documents(subject.load(), subject.load_tokenizer(), documents, window=64))
 
 
-def test_an_adapter_is_measured_and_merged_on_the_base_it_saw(tmp_path: Path, tiny_path: Path) -> None:
+def test_an_adapter_is_measured_and_merged_on_the_base_it_saw(
+    tmp_path: Path, tiny_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     """Train → publish → evaluate → export; the evaluation asks the card how the base was held."""
     model = {"path": str(tiny_path), "quantization": "nf4"}
     storage = {"path": str(tmp_path / "storage"), "publish": "small"}
@@ -124,9 +128,22 @@ def test_an_adapter_is_measured_and_merged_on_the_base_it_saw(tmp_path: Path, ti
     note = json.loads((recipe.run_path / ADAPTER / "run.json").read_text())
     assert note["base"]["quantization"]["kind"] == "nf4"
     assert publish(recipe) == "small@1"
+    documents = write_documents(tmp_path / "held.jsonl", 3)
 
     job = EvaluationJob(str(tiny_path), ("x",), adapter="small", storage=recipe.storage.path)
     assert job.subject().quantization == Quantization(kind="nf4")
     assert replace(job, quantization="none").subject().quantization is None
     assert replace(job, quantization="int8").subject().quantization.kind == "int8"
-    assert bpb_of(job.subject()) != bpb_of(replace(job, quantization="none").subject())
+    as_trained = bpb_of(job.subject())
+    assert as_trained != bpb_of(replace(job, quantization="none").subject())
+
+    for precision, tolerance in (("fp32", 1e-5), ("bf16", 1e-2)):
+        merged = tmp_path / precision
+        arguments = ["export", "small", "--to", "safetensors", "--output", str(merged), "--precision", precision]
+        assert command([*arguments, "--storage", recipe.storage.path, "--text", str(documents)]) == 0
+        assert "nf4 base + adapter" in capsys.readouterr().out.replace("\n", " ")
+        cost = json.loads((merged / "merge_cost.json").read_text())
+        before, after = cost["bits_per_byte_as_trained"], cost["bits_per_byte_merged"]
+        assert before == pytest.approx(after, rel=tolerance)
+        assert bpb_of(Subject(str(merged))) == pytest.approx(as_trained, rel=tolerance)
+    assert before != after, "bf16 rounds"

@@ -39,6 +39,7 @@ def command(
 
 def merge(recipe: Recipe, result: TrainingResult) -> Path:
     """What was published as one model in `merged/` of the run's folder, checked as by `cairn export`; made once."""
+    from cairn.cli.terminal import say
     from cairn.plugins import EXPORTS
     from cairn.store.store import Store
 
@@ -46,7 +47,9 @@ def merge(recipe: Recipe, result: TrainingResult) -> Path:
     target = result.run_path / "merged"
     if not target.exists():
         version = Store(Path(recipe.storage.path) / "adapters").resolve(result.published)
-        EXPORTS.load("safetensors")().export(version, target)
+        export = EXPORTS.load("safetensors")()
+        for line in export.remarks(export.export(version, target)):
+            say(line)
     return target
 
 

@@ -18,6 +18,7 @@ import torch
 from cairn.errors import AdapterError, CairnError, ModelError, UserError
 from cairn.models.identity import base_sha256
 from cairn.models.load import load_model
+from cairn.models.quantization import dequantised
 from cairn.store.durable import storage_errors
 from cairn.store.store import Adapter
 
@@ -54,7 +55,10 @@ def require_adapter_files(adapter: Adapter) -> None:
 
 
 def load_base(adapter: Adapter) -> Any:
-    """The base model in fp32 that the card names; AdapterError when its weights are not those it was trained on."""
+    """The base model in fp32 that the card names; AdapterError when its weights are not those it was trained on.
+
+    One that was quantised for training is quantised and dequantised again: those are the numbers that the adapter saw.
+    """
     base = adapter.card.base
     try:
         found = base_sha256(base.path) if base.sha256 else ""
@@ -67,7 +71,8 @@ def load_base(adapter: Adapter) -> Any:
             where=base.path,
             next_step="put the model back that the adapter was trained on",
         )
-    return load_model(base.path, precision="fp32")
+    model = load_model(base.path, precision="fp32", quantization=base.quantization)
+    return dequantised(model) if base.quantization is not None else model
 
 
 def probe(model: Any) -> torch.Tensor:

@@ -14,3 +14,7 @@ class Export(Plugin):
     def export(self, adapter: Any, target: Path) -> Path:
         """Write `adapter` (`cairn.store.store.Adapter`) to `target` and check that it reloads; returns the path."""
         raise NotImplementedError
+
+    def remarks(self, target: Path) -> list[str]:
+        """Lines about what was written to `target`, beside that it is there."""
+        return []

@@ -1,7 +1,8 @@
 """A whole model directory with the adapter merged in: config, safetensors, tokenizer; any inference engine opens it.
 
 The merge is checked in fp32 (invariant 7), then each weight is rounded once to `precision`, and what was written is
-checked to be that.
+checked to be that. An adapter that was trained beside a quantised base is merged into the dequantised one; what that
+costs in bits per byte is measured and written to `merge_cost.json`.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from pydantic import Field
 
 from cairn.adapters.attach import attach_saved
 from cairn.config.section import Section
+from cairn.exports._merge_cost import describe_merge_cost, write_merge_cost
 from cairn.exports._reload import fresh_target, load_base, probe, require_adapter_files, require_equal
 from cairn.exports.base import Export
 from cairn.models.load import DTYPES, load_model, load_tokenizer
@@ -29,6 +31,9 @@ class Safetensors(Export):
         """How the merged weights are written."""
 
         precision: Literal["fp32", "bf16"] = Field("fp32", description="dtype of the written weights")
+        text: str | None = Field(
+            None, description="Pile-format file to measure a merge into a quantised base on; none: a built-in text"
+        )
 
     config: Config
 
@@ -44,9 +49,16 @@ class Safetensors(Export):
                 parameter.data = parameter.data.to(dtype).float()
             expected = probe(model)
             model.to(dtype).save_pretrained(draft)
-            _tokenizer_of(adapter).save_pretrained(draft)
+            tokenizer = _tokenizer_of(adapter)
+            tokenizer.save_pretrained(draft)
             require_equal(expected, probe(load_model(draft, precision="fp32")), where=target)
+            if adapter.card.base.quantization is not None and adapter.card.method != FULL:
+                write_merge_cost(adapter, draft, tokenizer, self.config.text)
         return target
+
+    def remarks(self, target: Path) -> list[str]:
+        """What merging cost, where it was measured."""
+        return describe_merge_cost(target)
 
 
 def _merged(adapter: Adapter, target: Path) -> Any:
