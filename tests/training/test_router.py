@@ -78,7 +78,7 @@ def test_a_router_is_no_adapter_and_no_adapter_a_router(storage: Path) -> None:
     with pytest.raises(AdapterError, match="no router 'words'"):
         routers.resolve("words")
     with pytest.raises(AdapterError, match="'words' is an adapter"):
-        routers.refuse_taken("words")
+        routers.check_free("words")
     routers.promote("front", 1, "prod")
     assert routers.resolve("front@prod").reference == "front@1"
 

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from cairn.errors import AdapterError
 from cairn.store.card import Facts
+from cairn.store.names import check_name
 from cairn.store.store import Adapter, Store
 
 ROUTER = "router"
@@ -28,10 +29,10 @@ class Routers(Store):
 
     def publish(self, name: str, folder: str | Path, facts: Facts) -> Adapter:
         """As `Store.publish`; AdapterError for the name of an adapter, which would be asked for by mistake."""
-        self.refuse_taken(name)
+        self.check_free(name)
         return super().publish(name, folder, facts)
 
-    def refuse_taken(self, name: str) -> None:
-        """AdapterError where an adapter has the name."""
-        if name in self.adapters.names():
+    def check_free(self, name: str) -> None:
+        """AdapterError where an adapter has the name, or it can name nothing."""
+        if check_name(name) in self.adapters.names():
             raise AdapterError(f"'{name}' is an adapter", where="--publish", next_step="choose another name")

@@ -21,7 +21,7 @@ from cairn.adapters.peft_config import CONFIG_FILE, SCORES
 from cairn.adapters.routing.classifier import KINDS
 from cairn.adapters.routing.evaluation import Evaluation, evaluate_router
 from cairn.adapters.routing.features import prompt_features
-from cairn.adapters.routing.router import Router, check_adapters, threshold_for
+from cairn.adapters.routing.router import Router, check_adapters, check_coverage, threshold_for
 from cairn.errors import AdapterError, UserError
 from cairn.models.identity import base_sha256, tokenizer_sha256
 from cairn.models.kernels.frozen_linear import use_frozen_linears
@@ -78,6 +78,7 @@ def train_router(references: Sequence[str], storage: str | Path, settings: Setti
     adapters = [store.resolve(reference) for reference in references]
     names = tuple(adapter.reference for adapter in adapters)
     check_adapters(names)
+    check_coverage(settings.coverage)
     base = _shared_base(adapters)
     tokenizer = load_tokenizer(base.path)
     identity = tokenizer_sha256(tokenizer)

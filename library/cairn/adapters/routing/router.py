@@ -85,10 +85,15 @@ def load_router(folder: Path) -> Router:
 
 def threshold_for(confidences: torch.Tensor, *, coverage: float) -> float:
     """The highest threshold that at least the share `coverage`, in (0, 1], of `confidences` [prompts] reaches."""
-    if not 0 < coverage <= 1:
-        raise UserError(f"a coverage of {coverage:g}", where="coverage", next_step="take a share above 0, at most 1")
+    check_coverage(coverage)
     needed = math.ceil(coverage * len(confidences) - 1e-9)
     return float(confidences.sort(descending=True).values[needed - 1])
+
+
+def check_coverage(coverage: float) -> None:
+    """UserError for what is no share."""
+    if not 0 < coverage <= 1:
+        raise UserError(f"a coverage of {coverage:g}", where="coverage", next_step="take a share above 0, at most 1")
 
 
 def _tensors(folder: Path, kind: type[Classifier], classes: int) -> dict[str, torch.Tensor]:
