@@ -1,4 +1,4 @@
-"""A real service on a real Serve: tiny model, two published adapters, one of them in two versions with an alias."""
+"""A real service on a real Serve: tiny model, two published adapters, one of them in two versions with an alias, and a router."""
 
 from __future__ import annotations
 
@@ -28,6 +28,10 @@ class Service:
         return openai.OpenAI(base_url=f"{self.url}/v1", api_key="none", max_retries=0, **settings)
 
 
+ROUTED = {"support": "words", "legal": "numbers"}
+"""Adapter → the kind of prompts (`tests.training.routed`) that the router sends to it."""
+
+
 def free_port() -> int:
     """A port that nobody listens on."""
     with socket.socket() as probe:
@@ -55,6 +59,18 @@ def publish(storage: Path, tiny: Path, folders: dict[str, Path]) -> None:
     ):
         store.publish(name, folders[folder], facts)
     store.promote("support", 1, "prod")
+    publish_router(storage)
+
+
+def publish_router(storage: Path) -> None:
+    """front@1: random words go to support@2, numbers to legal@1."""
+    from tests.training.routed import write_questions
+
+    from cairn.training.router import Settings, train_router
+
+    files = {name: write_questions(storage / f"{kind}.jsonl", kind, 60) for name, kind in ROUTED.items()}
+    data = tuple(f"{name}={file}" for name, file in files.items())
+    train_router(tuple(ROUTED), storage, Settings(data=data)).publish("front", storage)
 
 
 @pytest.fixture(scope="session")
@@ -87,7 +103,7 @@ def service(
     shared = {"model": str(tiny_path), "storage": str(storage), "name": "tiny", "cpus_per_replica": 0.5}
     roots = [str(folder.parent) for folder in folders.values()][:1]
     running = serve_applications(
-        InferenceSettings.read({**shared, "adapter_roots": roots, "adapter_slots": 3}),
+        InferenceSettings.read({**shared, "adapter_roots": roots, "adapter_slots": 3, "router": "front"}),
         evaluation=EvaluationSettings.read({**shared, "data_roots": [str(data)], "window": 128}),
         port=free_port(),
     )

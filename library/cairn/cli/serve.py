@@ -24,6 +24,7 @@ def command(
     cpus: Annotated[float, typer.Option(min=0.1, help="CPUs, and so compute threads, of a replica.")] = 1.0,
     gpus: Annotated[float, typer.Option(min=0, help="GPUs of a replica.")] = 0.0,
     precision: Annotated[str, typer.Option(help="fp32 or bf16.")] = "fp32",
+    router: Annotated[str | None, typer.Option(help="A published router, which then answers to 'auto'.")] = None,
     evaluation: Annotated[bool, typer.Option("--evaluation", help="Also serve /v1/bits-per-byte.")] = False,
     dashboard: Annotated[bool, typer.Option("--dashboard", help="Also serve the dashboard.")] = False,
 ) -> None:
@@ -41,12 +42,13 @@ def command(
         "gpus_per_replica": gpus,
         "api_key": os.environ.get("CAIRN_API_KEY"),  # read here: a replica on another host has other variables
     }
+    routed = {**settings, "router": router}
     with connected(replicas * cpus * (1 + evaluation)):
         from cairn.serving.deploy import serve_applications
         from cairn.serving.settings import EvaluationSettings, InferenceSettings
 
         serving = serve_applications(
-            InferenceSettings.read(settings),
+            InferenceSettings.read(routed),
             evaluation=EvaluationSettings.read(settings) if evaluation else None,
             dashboard_storage=folder if dashboard else None,
             host=host,

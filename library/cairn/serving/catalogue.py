@@ -104,7 +104,7 @@ class Catalogue:
 
     def models(self) -> list[dict[str, Any]]:
         """Every name, as `GET /v1/models` lists it."""
-        entries = [self._entry(self.base_name, root=self.base_path)]
+        entries = [self.entry(self.base_name, root=self.base_path)]
         for name in self.store.names():
             versions = self.store.versions(name)
             pointers = [(name, versions[-1])] + [(adapter.reference, adapter) for adapter in versions]
@@ -112,12 +112,10 @@ class Catalogue:
             pointers += [
                 (f"{name}@{alias}", by_number[v]) for alias, v in self.store.aliases(name).items() if v in by_number
             ]
-            entries += [
-                self._entry(label, root=str(adapter.path), parent=self.base_name) for label, adapter in pointers
-            ]
+            entries += [self.entry(label, root=str(adapter.path), parent=self.base_name) for label, adapter in pointers]
         for name in self.loaded.names():
             if adapter := self.loaded.get(name):
-                entries.append(self._entry(name, root=str(adapter.path), parent=self.base_name))
+                entries.append(self.entry(name, root=str(adapter.path), parent=self.base_name))
         return entries
 
     def describe(self, name: str, folder: Path) -> LoadedAdapter:
@@ -128,7 +126,8 @@ class Catalogue:
             )
         return LoadedAdapter(name, folder, content_sha256(folder))
 
-    def _entry(self, label: str, *, root: str, parent: str | None = None) -> dict[str, Any]:
+    def entry(self, label: str, *, root: str, parent: str | None = None) -> dict[str, Any]:
+        """One of them."""
         return {"id": label, "object": "model", "created": 0, "owned_by": "cairn", "root": root, "parent": parent}
 
     def _advice(self, model: str) -> str:

@@ -16,6 +16,7 @@ from ray import serve
 
 from cairn.serving.access import api_key, check_key
 from cairn.serving.answers import usage
+from cairn.serving.auto import AUTO
 from cairn.serving.bodies import (
     MOST_CHOICES,
     ChatBody,
@@ -90,6 +91,8 @@ class Gateway:
         body = parse_body(await read_json(request), CompletionBody)
         if not 0 < len(body.prompts) * body.n <= MOST_CHOICES:
             raise bad_request(f"prompts × n must be from 1 to {MOST_CHOICES}", param="prompt")
+        if body.model == AUTO and len(body.prompts) > 1:
+            raise bad_request("'auto' chooses for one prompt; send them one by one", param="prompt")
         shared = {**_sampling(body), "max_tokens": body.max_tokens, "logprobs": body.logprobs}
         calls = [
             Call(body.model, {**shared, "seed": _seed(body.seed, copy)}, **_prompt(prompt))

@@ -24,6 +24,7 @@ from cairn.generation.generator import Generator
 from cairn.generation.request import Event, Request
 from cairn.records import Conversation, Message, Source
 from cairn.serving.access import contained
+from cairn.serving.auto import AUTO, Auto
 from cairn.serving.base import load_base
 from cairn.serving.catalogue import Served
 from cairn.serving.engine import Engine, make_resident
@@ -69,6 +70,7 @@ class Replica:
         self.settings = settings
         base = load_base(settings)
         self.tokenizer, self.catalogue = base.tokenizer, base.catalogue
+        self.auto = Auto(settings.router, settings.storage, base.catalogue)
         self.engine = Engine(
             Generator(
                 base.model,
@@ -84,7 +86,8 @@ class Replica:
     async def generate(self, call: Call) -> AsyncIterator[Opening | Refusal | list[Event]]:
         """Answer one call, step by step."""
         try:
-            served = await asyncio.to_thread(self.catalogue.resolve, call.model)
+            model = await self._routed(call) if call.model == AUTO else call.model
+            served = await asyncio.to_thread(self.catalogue.resolve, model)
             weights = await self.catalogue.weights(served)
             prompt = tuple(await asyncio.to_thread(self._prompt, call, served))
             request = Request(prompt, adapter=served.adapter_id, **call.sampling)
@@ -119,7 +122,7 @@ class Replica:
 
     async def models(self) -> list[dict[str, Any]]:
         """Every name on offer."""
-        return await asyncio.to_thread(self.catalogue.models)
+        return await asyncio.to_thread(lambda: [*self.catalogue.models(), *self.auto.models()])
 
     async def load_adapter(self, name: str, path: str) -> Refusal | None:
         """Load a folder under a name, here at once and in other replicas when they are asked; None when done."""
@@ -160,9 +163,21 @@ class Replica:
         if self.engine.failure is not None:
             raise RuntimeError("the engine thread has died") from self.engine.failure
 
+    async def _routed(self, call: Call) -> str:
+        """The model that the service's router chooses for the prompt."""
+        router = await asyncio.to_thread(self.auto.router)
+        prompt = tuple(await asyncio.to_thread(self._tokens, call, router.template))
+        generator = self.engine.generator
+        Request(prompt, **call.sampling).check(vocabulary=generator.vocabulary, max_length=generator.max_length)
+        return await self.engine.call(partial(self.auto.choose, router, prompt))
+
     def _prompt(self, call: Call, served: Served) -> list[int]:
+        return self._tokens(call, chat_template_of(served.path) if call.messages and served.path else None)
+
+    def _tokens(self, call: Call, template: str | None) -> list[int]:
+        """Messages by `template`, else the model's own."""
         if call.messages:
-            return self._templated(call.messages, chat_template_of(served.path) if served.path else None)
+            return self._templated(call.messages, template)
         if call.text is not None:
             return list(self.tokenizer(call.text)["input_ids"])
         return list(call.tokens)

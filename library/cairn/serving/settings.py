@@ -85,6 +85,9 @@ class InferenceSettings(ServiceSettings):
     adapter_roots: tuple[str, ...] = Field(
         ("$CAIRN_HOME",), description="folders under which adapters may be loaded by path"
     )
+    router: str | None = Field(
+        None, description="the published router that answers to 'auto': name, name@3 or name@alias; none: 404"
+    )
     max_running: Positive = Field(16, description="requests decoded at once by a replica; others wait")
     max_length: Positive | None = Field(None, description="window in tokens; none: the model's, at most 2048")
     prefill_tokens: Positive = Field(256, description="prompt tokens read in one step; bounds the delay of others")
