@@ -56,7 +56,7 @@ def test_a_tokenizer_pads_and_decodes_exactly(tiny_path):
 
 @pytest.mark.parametrize("path", ["./missing", "/no/such/place", "missing", "a/b/c", "missing.gguf"])
 def test_a_path_that_is_not_there_never_goes_online(path, monkeypatch):
-    monkeypatch.setattr("cairn.models.locate._from_hub", lambda *_: pytest.fail("went online"))
+    monkeypatch.setattr("cairn.models.locate.from_hub", lambda *_, **__: pytest.fail("went online"))
     with pytest.raises(ModelError, match=r"(?s)no such model directory.*cairn sample"):
         locate(path)
 

@@ -265,10 +265,10 @@ def test_a_deletion_that_was_killed_has_happened(
     assert (tmp_path / "n" / "2").is_dir()
     fresh = Store(tmp_path)
     assert fresh.resolve("n").reference == "n@1"
-    with pytest.raises(AdapterError, match="was deleted just now"):
-        monkeypatch.setattr(fresh, "resolve", lambda reference: store._open("n", 2))
-        fresh.promote("n", 2, "prod")
     assert fresh.publish("n", source, facts).reference == "n@3"
+    monkeypatch.setattr(fresh, "resolve", lambda reference: store._open("n", 2))  # as it was found before the deletion
+    with pytest.raises(AdapterError, match="was deleted just now"):
+        fresh.promote("n", 2, "prod")
 
 
 def test_a_number_that_was_used_between_choosing_and_taking_it_is_not_taken(

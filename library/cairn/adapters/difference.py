@@ -44,7 +44,7 @@ class Difference:
     modules: tuple[ModuleDifference, ...]
     norm: float
     other_norm: float
-    relative: float
+    relative: float | None
     cosine: float | None
 
 
@@ -67,7 +67,7 @@ def difference(one: LoraWeights, other: LoraWeights) -> Difference:
         modules,
         norm,
         other_norm,
-        deviation({**nothing, **theirs}, {**nothing, **ours}).total,
+        deviation({**nothing, **theirs}, {**nothing, **ours}).total if norm else None,
         product / (norm * other_norm) if norm and other_norm else None,
     )
 

@@ -14,7 +14,6 @@ from collections.abc import Sequence
 import typer
 
 from cairn.cli import (
-    adapters,
     compare,
     dashboard,
     data,
@@ -30,6 +29,7 @@ from cairn.cli import (
     submit,
     train,
 )
+from cairn.cli.adapters import group as adapters
 from cairn.cli.failures import explain
 from cairn.cli.terminal import errors
 

@@ -30,10 +30,14 @@ def locate(path: str | Path, *, revision: str | None = None, trust_remote_code: 
         raise ModelError("a file that is no GGUF", where=str(path), next_step="give the directory that it lies in")
     if found.suffix.lower() == ".gguf" or not HUB_NAME.fullmatch(str(path)):
         raise ModelError("there is no such model directory or GGUF file", where=str(path), next_step=FETCH_SAMPLE)
-    return _from_hub(str(path), revision, HUB_FILES + (["*.py"] if trust_remote_code else []))
+    patterns = HUB_FILES + (["*.py"] if trust_remote_code else [])
+    return from_hub(str(path), revision, patterns, otherwise=FETCH_SAMPLE)
 
 
-def _from_hub(name: str, revision: str | None, patterns: list[str]) -> Path:
+def from_hub(name: str, revision: str | None, patterns: list[str], *, otherwise: str) -> Path:
+    """The files of a hub repository that match `patterns`, in the hub's cache; ModelError, `otherwise` being what to do
+    where the hub cannot be reached.
+    """
     import httpx
     from huggingface_hub import errors, snapshot_download
 
@@ -44,14 +48,14 @@ def _from_hub(name: str, revision: str | None, patterns: list[str]) -> Path:
     except errors.GatedRepoError:
         reason, advice = "the hub asks for a licence to be accepted first", "accept it there and set HF_TOKEN"
     except errors.RevisionNotFoundError:
-        reason, advice = f"the hub model has no revision '{revision}'", "correct model.revision"
+        reason, advice = f"the hub model has no revision '{revision}'", "correct the revision"
     except errors.RepositoryNotFoundError:
         reason, advice = (
             "the hub has no such model, or it is private",
-            f"correct the name, set HF_TOKEN, or {FETCH_SAMPLE}",
+            f"correct the name, set HF_TOKEN, or {otherwise}",
         )
     except (errors.LocalEntryNotFoundError, errors.OfflineModeIsEnabled, errors.HfHubHTTPError, httpx.HTTPError):
-        reason, advice = "no directory of this name, and the hub cannot be reached", FETCH_SAMPLE
+        reason, advice = "no directory of this name, and the hub cannot be reached", otherwise
     else:
         return Path(folder)
     raise ModelError(reason, where=name, next_step=advice)

@@ -13,6 +13,8 @@ from cairn.errors import AdapterError
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}", re.ASCII)
 _VERSION = re.compile(r"[1-9][0-9]{0,8}", re.ASCII)
+_WEIGHT = re.compile(r"-?([0-9]{1,4}(\.[0-9]{0,6})?|\.[0-9]{1,6})", re.ASCII)
+MOST_PARTS = 16
 RESERVED = ("auto",)
 
 
@@ -33,6 +35,28 @@ def parse_reference(text: str) -> Reference:
         return Reference(name)
     version = parse_version(pointer)
     return Reference(name, version=version) if version else Reference(name, alias=check_alias(pointer))
+
+
+def parse_mixture(text: str) -> list[tuple[str, float]]:
+    """`support@3:0.7+legal:0.3` → references with their weights, 1 where none is given; AdapterError for anything else.
+
+    At most 16 parts; a weight is a decimal number other than zero.
+    """
+    parts = text.split("+")
+    if len(parts) > MOST_PARTS:
+        raise AdapterError(f"a mixture of {len(parts)} adapters", next_step=f"mix at most {MOST_PARTS}")
+    return [_parse_part(part) for part in parts]
+
+
+def _parse_part(text: str) -> tuple[str, float]:
+    reference, separator, weight = text.partition(":")
+    parse_reference(reference)
+    if separator and (not _WEIGHT.fullmatch(weight) or not float(weight)):
+        raise AdapterError(
+            f"{weight[:80]!r} cannot be the weight of {reference}",
+            next_step="a weight is a decimal number other than 0, as in support:0.7+legal:0.3",
+        )
+    return reference, float(weight) if separator else 1.0
 
 
 def parse_version(text: str) -> int | None:

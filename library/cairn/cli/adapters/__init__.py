@@ -1,0 +1,1 @@
+"""`cairn adapters`: one verb a file."""
