@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from html import escape
 from pathlib import Path
 
@@ -18,18 +19,24 @@ PLACE = "<!-- figures -->"
 CELL_WIDTH, CELL_HEIGHT, LEFT, TOP = 74, 20, 64, 26
 LAYER = re.compile(r"(?P<before>.*?)\.(?P<number>\d+)\.(?P<kind>.*)")
 
-Figure = Callable[[ModuleDifference], float | None]
-FIGURES: tuple[tuple[str, str, Figure], ...] = (
-    ("‖ΔW‖ of the first", "how strongly it changes each module", lambda m: m.norm),
-    ("‖ΔW‖ of the second", "the same of the other", lambda m: m.other_norm),
-    ("‖ΔW − ΔW'‖ / ‖ΔW‖", "0: the same update", lambda m: m.relative),
-    (
-        "cosine of the updates",
-        "1: the same direction, 0: none in common, below: against each other",
-        lambda m: m.cosine,
-    ),
-    ("overlap of the column spaces", "1: they write into the same directions", lambda m: m.overlap_out),
-    ("overlap of the row spaces", "1: they read from the same directions", lambda m: m.overlap_in),
+
+@dataclass(frozen=True)
+class Figure:
+    """One grid: what it shows, how to read it, and the value of the fullest colour (None: the largest there is)."""
+
+    title: str
+    meaning: str
+    of: Callable[[ModuleDifference], float | None]
+    full: float | None = None
+
+
+FIGURES = (
+    Figure("‖ΔW‖ of the first", "how strongly it changes each module", lambda m: m.norm),
+    Figure("‖ΔW‖ of the second", "the same of the other", lambda m: m.other_norm),
+    Figure("‖ΔW − ΔW'‖ / ‖ΔW‖", "how far the second is from the first; 0: the same", lambda m: m.relative),
+    Figure("cosine of the updates", "1: the same direction, 0: none in common, −1: opposed", lambda m: m.cosine, 1.0),
+    Figure("overlap of the column spaces", "1: they write into the same directions", lambda m: m.overlap_out, 1.0),
+    Figure("overlap of the row spaces", "1: they read from the same directions", lambda m: m.overlap_in, 1.0),
 )
 
 
@@ -42,15 +49,16 @@ def write_page(found: Difference, names: tuple[str, str], path: Path) -> Path:
 
 def page_of(found: Difference, names: tuple[str, str]) -> str:
     """The document."""
-    figures = "\n".join(_grid(title, meaning, figure, found) for title, meaning, figure in FIGURES)
-    heading = f"<p class='soft'>First: <b>{escape(names[0])}</b>, second: <b>{escape(names[1])}</b></p>"
+    figures = "\n".join(_grid(figure, found) for figure in FIGURES)
+    heading = f"<p class='soft'>First: <b>{escape(names[0])}</b>, second: <b>{escape(names[1])}</b>.</p>\n"
     return assembled("difference.html").replace(PLACE, heading + figures)
 
 
-def _grid(title: str, meaning: str, figure: Figure, found: Difference) -> str:
+def _grid(figure: Figure, found: Difference) -> str:
     rows, columns = _places(found)
-    values = {module.path: figure(module) for module in found.modules}
-    most = max((abs(value) for value in values.values() if value is not None), default=0.0) or 1.0
+    values = {module.path: figure.of(module) for module in found.modules}
+    largest = max((abs(value) for value in values.values() if value is not None), default=0.0)
+    full = figure.full or largest or 1.0
     width, height = LEFT + CELL_WIDTH * len(columns), TOP + CELL_HEIGHT * len(rows)
     inside = [
         *(_label(LEFT + CELL_WIDTH * (i + 0.5), TOP - 9, "middle", kind) for i, kind in enumerate(columns)),
@@ -60,16 +68,16 @@ def _grid(title: str, meaning: str, figure: Figure, found: Difference) -> str:
         if value is not None:
             layer, kind = _place(path)
             x, y = LEFT + CELL_WIDTH * columns.index(kind), TOP + CELL_HEIGHT * rows.index(layer)
-            inside += _cell(x, y, value, most, path)
+            inside += _cell(x, y, value, full, path)
     svg = f'<svg viewBox="0 0 {width} {height}" width="{width}" role="img">{"".join(inside)}</svg>'
     return (
-        f'<section><h2>{escape(title)}</h2><p class="soft">{escape(meaning)}</p><div class="panel scroll">{svg}</div>'
+        f'<section><h2>{escape(figure.title)}</h2><p class="soft">{escape(figure.meaning)}</p><div class="panel scroll">{svg}</div>'
         "</section>"
     )
 
 
-def _cell(x: float, y: float, value: float, most: float, path: str) -> Iterator[str]:
-    share = abs(value) / most
+def _cell(x: float, y: float, value: float, full: float, path: str) -> Iterator[str]:
+    share = min(1.0, abs(value) / full)
     colour = "--bad" if value < 0 else "--accent"
     yield (
         f'<g><title>{escape(path)}: {value:.4g}</title><rect x="{x + 1}" y="{y + 1}" width="{CELL_WIDTH - 2}"'
