@@ -3,7 +3,8 @@
 The quantised numbers depend on the file and on `Quantization` alone, not on the precision of the run: every weight is
 quantised from fp32, the rest (embeddings, norms, head) is then rounded to the run's precision. So an adapter meets the
 same base in training, evaluation, generation and merging. A layer computes with its dequantised weight
-(`kernels/int8_linear.py`; bitsandbytes' own in 4 bits), and nothing ever writes to it.
+(`kernels/int8_linear.py`; bitsandbytes' own in 4 bits; Dettmers et al. 2023, QLoRA, arXiv 2305.14314),
+and nothing ever writes to it.
 
 Norms and head are not raised to fp32 as PEFT's `prepare_model_for_kbit_training` does: that would double the residual
 stream; losses are taken in fp32 anyway, and checkpointing without reentry needs no gradient at its input.
@@ -24,6 +25,8 @@ from cairn.errors import ModelError, did_you_mean
 from cairn.models.scores import HEAD
 from cairn.models.unwrap import base_of
 
+BLOCK, DOUBLE_BLOCK = 64, 256
+"""Weights that share a scale, scales that share one of their own (bitsandbytes' defaults; QLoRA, section 3)."""
 LAYERS = ("Linear4bit", "Linear8bitLt", "Int8Linear")
 PACKAGES = {"gptq": ("optimum", "gptqmodel"), "awq": ("gptqmodel",)}
 """What transformers needs to load a model that was quantised so."""
@@ -31,7 +34,12 @@ PACKAGES = {"gptq": ("optimum", "gptqmodel"), "awq": ("gptqmodel",)}
 
 def loading_options(config: Any, quantization: Quantization, *, dtype: torch.dtype) -> dict[str, Any]:
     """What transformers' `from_pretrained` is told beside the device, for the model of `config`; then it is `finished`."""
-    from transformers import BitsAndBytesConfig
+    from transformers import AutoModelForCausalLM, BitsAndBytesConfig
+
+    skipped = None
+    if quantization.keep:
+        with torch.device("meta"):
+            skipped = left_alone(AutoModelForCausalLM.from_config(config), quantization.keep)
 
     four = quantization.kind != "int8"
     return {
@@ -43,7 +51,7 @@ def loading_options(config: Any, quantization: Quantization, *, dtype: torch.dty
             bnb_4bit_use_double_quant=four and quantization.double,
             bnb_4bit_compute_dtype=compute_dtype(quantization, dtype),
             llm_int8_threshold=0.0,
-            llm_int8_skip_modules=_left_alone(config, quantization.keep) if quantization.keep else None,
+            llm_int8_skip_modules=skipped,
         ),
     }
 
@@ -82,11 +90,12 @@ def is_quantised(model: nn.Module) -> bool:
 def quantised_bytes(model: nn.Module) -> tuple[int, int]:
     """(bytes of the quantised weights with their scales and codebooks, bytes of the same weights in fp32).
 
-    A codebook that several layers share counts once; biases are left out of both.
+    Biases are left out of both.
     """
-    seen = {tensor.data_ptr(): tensor.nbytes for _, tensor in _numbers(model)}
     layers = quantised_linears(model).values()
-    return sum(seen.values()), sum(4 * layer.in_features * layer.out_features for layer in layers)
+    return sum(tensor.nbytes for _, tensor in _numbers(model)), sum(
+        4 * layer.in_features * layer.out_features for layer in layers
+    )
 
 
 def quantised_sha256(model: nn.Module) -> str:
@@ -150,14 +159,37 @@ def _numbers(model: nn.Module) -> Iterator[tuple[str, torch.Tensor]]:
             yield f"{path}.code2", state.state2.code
 
 
-def _left_alone(config: Any, keep: tuple[str, ...]) -> list[str]:
-    """What transformers leaves alone by itself, which it forgets when told more, and `keep`."""
-    from transformers import AutoModelForCausalLM
+def quantised_layer_bytes(inputs: int, outputs: int, quantization: Quantization) -> int:
+    """What the weight of a linear of that shape takes: its numbers, scales and, in 4 bits, fp32 codebooks of its own."""
+    count = inputs * outputs
+    if quantization.kind == "int8":
+        return count + 4 * outputs
+    blocks = -(-count // BLOCK)
+    scales = 4 * blocks
+    if quantization.double:
+        scales = blocks + 4 * (-(-blocks // DOUBLE_BLOCK) + 1 + 2**8)
+    return -(-count // 2) + scales + 4 * 2**4
+
+
+def quantised_paths(model: Any, quantization: Quantization) -> list[str]:
+    """Paths of the linears of a plain `model`, on the meta device or not, that loading would quantise."""
+    from transformers.pytorch_utils import Conv1D
+    from transformers.quantizers.quantizers_utils import should_convert_module
+
+    patterns = left_alone(model, quantization.keep)
+    linears = (path for path, module in model.named_modules() if type(module) is nn.Linear or type(module) is Conv1D)
+    return [path for path in linears if should_convert_module(path, patterns)]
+
+
+def left_alone(model: Any, keep: tuple[str, ...]) -> list[str]:
+    """What transformers leaves alone by itself, which it forgets when told more, the scoring head, and `keep`.
+
+    Raises ModelError for a name in `keep` that no module has.
+    """
     from transformers.quantizers.base import get_keys_to_not_convert
 
-    with torch.device("meta"):
-        model = AutoModelForCausalLM.from_config(config)
-    names = {name.rpartition(".")[2] for name, _ in model.named_modules()} | dict(model.named_modules()).keys()
+    paths = dict(model.named_modules()).keys()
+    names = {path.rpartition(".")[2] for path in paths} | paths
     unknown = sorted(set(keep) - names)
     if unknown:
         raise ModelError(

@@ -93,7 +93,8 @@ class Engine:
             optimizer = _cpu_adam(optimizer)
         if zero_stage == 0:
             self._masters = put_masters(optimizer, self.trained.values())
-        config = engine_config(accumulation, precision, zero_stage, max_grad_norm, offload=offload_optimizer)
+        size, offload = sum(p.numel() for p in self.trained.values()), offload_optimizer
+        config = engine_config(accumulation, precision, zero_stage, max_grad_norm, offload=offload, trained=size)
         self._deepspeed, *_ = deepspeed.initialize(
             model=self.model, optimizer=optimizer, config=config, dist_init_required=False
         )

@@ -4,12 +4,19 @@ from __future__ import annotations
 
 from typing import Any
 
+LARGEST_BUCKET = 500_000_000
+
 
 def engine_config(
-    accumulation: int, precision: str, zero_stage: int, max_grad_norm: float, *, offload: bool
+    accumulation: int, precision: str, zero_stage: int, max_grad_norm: float, *, offload: bool, trained: int
 ) -> dict[str, Any]:
-    """DeepSpeed's configuration: gradients accumulated and reduced in fp32, clipped at `max_grad_norm` (0: not)."""
+    """DeepSpeed's configuration: gradients accumulated and reduced in fp32, clipped at `max_grad_norm` (0: not).
+
+    trained: numbers that are trained; DeepSpeed's buffer for half a billion would take 2 GB beside a small adapter.
+    """
     zero: dict[str, Any] = {"stage": zero_stage}
+    if zero_stage in (1, 2):
+        zero["reduce_bucket_size"] = min(trained, LARGEST_BUCKET)
     if offload:
         zero["offload_optimizer"] = {"device": "cpu"}
     config: dict[str, Any] = {
