@@ -318,3 +318,16 @@ def test_a_key_is_asked_for_when_one_is_set(service: Service) -> None:
         assert httpx.get(f"{service.url}/locked/health").status_code == 200
     finally:
         serve.delete("locked")
+
+
+def test_a_mixture_is_answered_over_http(service: Service) -> None:
+    answer = complete(service, "support@prod:0.7+legal:0.3")
+    assert answer.model == "support@1:0.7+legal@1:0.3"
+    parts = [complete(service, model).choices[0].logprobs.token_logprobs for model in ("support@1", "legal")]
+    assert all(answer.choices[0].logprobs.token_logprobs != pytest.approx(part, abs=1e-3) for part in parts)
+    alone = complete(service, "support@1:1")
+    assert alone.choices[0].logprobs.token_logprobs == pytest.approx(parts[0], abs=1e-4)
+    with pytest.raises(openai.NotFoundError, match="did you mean 'support'"):
+        complete(service, "suport:0.7+legal:0.3")
+    with pytest.raises(openai.BadRequestError, match="cannot be the weight of support"):
+        complete(service, "support:heavy")

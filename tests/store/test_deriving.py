@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 
 import pytest
@@ -12,7 +13,7 @@ from tests.tiny import build_model
 from cairn.adapters.attach import attach_saved
 from cairn.adapters.combine import combine
 from cairn.errors import AdapterError
-from cairn.store.card import Base
+from cairn.store.card import Base, Facts
 from cairn.store.deriving import publish_derived, read_parents
 from cairn.store.lineage import lineage
 from cairn.store.store import Adapter, Store
@@ -68,6 +69,20 @@ def test_strangers_are_refused(store: Store, tmp_path: Path, tiny_path: Path) ->
         with pytest.raises(AdapterError, match=f"{name}@1 has another {what} than support@1"):
             mixed(store, "both", "support", name)
     assert "both" not in store.names()
+
+
+def test_one_without_a_chat_template_takes_over_the_others(store: Store, tmp_path: Path, tiny_path: Path) -> None:
+    for name in ("bare", "odd"):
+        published = publish_lora(store, f"{name}-whole", tiny_path, tmp_path / name)
+        shutil.copytree(published.path, tmp_path / f"{name}-less", ignore=shutil.ignore_patterns("chat_template.jinja"))
+    (tmp_path / "odd-less" / "chat_template.jinja").write_text("{{ messages }}")
+    known = {name: value for name, value in dict(published.card).items() if name in Facts.model_fields}
+    for name in ("bare", "odd"):
+        store.publish(name, tmp_path / f"{name}-less", Facts(**known))
+    card = mixed(store, "both", "bare", "support").card
+    assert card.files["chat_template.jinja"] == store.resolve("support").card.files["chat_template.jinja"]
+    with pytest.raises(AdapterError, match="odd@1 has another chat template than support@1"):
+        mixed(store, "both", "bare", "support", "odd")
 
 
 def test_the_lineage_goes_back_to_what_was_trained(store: Store, tmp_path: Path, tiny_path: Path) -> None:

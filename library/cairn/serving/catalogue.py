@@ -1,4 +1,5 @@
-"""From the `model` of a request to weights: the base, a version or alias of the store, or an adapter loaded by name.
+"""From the `model` of a request to weights: the base, a version or alias of the store, an adapter loaded by name, or a
+weighted sum of such (`support:0.7+legal@3:0.3`), which is made exactly and takes a slot of its own.
 
 A reference is resolved anew for each request, so a promoted alias takes effect at once, and a request keeps the
 version that it began with. The id under which weights become resident names their content, never just their name.
@@ -12,11 +13,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from cairn.adapters.files import read_lora
+from cairn.adapters.combine import combine
+from cairn.adapters.files import chat_template_of, read_lora
 from cairn.errors import AdapterError, did_you_mean
 from cairn.serving.loaded import LoadedAdapter, LoadedAdapters, content_sha256
 from cairn.serving.refusal import UnknownModelError
 from cairn.store.card import Card
+from cairn.store.names import parse_mixture
 from cairn.store.store import Store
 
 WEIGHTS_IN_MEMORY = 32
@@ -25,12 +28,16 @@ BASE_ALIAS = "base"
 
 @dataclass(frozen=True)
 class Served:
-    """What a request runs with. `adapter_id` None is the base; `label` is what the answer calls it."""
+    """What a request runs with. `adapter_id` None is the base; `label` is what the answer calls it.
+
+    Of a mixture `parts` are its adapters with their weights; `path` is where the chat template lies of those that bring one.
+    """
 
     label: str
     adapter_id: str | None = None
     path: Path | None = None
     sha256: str | None = None
+    parts: tuple[tuple[Served, float], ...] = ()
 
 
 class Catalogue:
@@ -49,6 +56,8 @@ class Catalogue:
         """What `model` names; UnknownModelError, or AdapterError for an adapter of another base."""
         if model in (self.base_name, BASE_ALIAS):
             return Served(self.base_name)
+        if ":" in model or "+" in model:
+            return self._mixture(model)
         try:
             loaded = self.loaded.get(model) if "@" not in model else None
             adapter = None if loaded else self.store.resolve(model)
@@ -61,6 +70,33 @@ class Catalogue:
         assert adapter is not None
         self.check_card(adapter.card)
         return Served(adapter.reference, adapter.reference, adapter.path)
+
+    def _mixture(self, model: str) -> Served:
+        """The id names resolved versions and weights, so that an alias that moves never mixes old and new."""
+        try:
+            asked = parse_mixture(model)
+        except AdapterError as error:
+            raise AdapterError(error.what, where="model", next_step=error.next_step) from None
+        parts = tuple((self.resolve(reference), weight) for reference, weight in asked)
+        ids = [part.adapter_id for part, _ in parts]
+        if None in ids or len(set(ids)) < len(ids):
+            raise AdapterError(
+                "the base is in a mixture already, with weight 1"
+                if None in ids
+                else f"'{model}' names an adapter twice",
+                where="model",
+                next_step="name each adapter once, as in support:0.7+legal:0.3",
+            )
+        templates = {text: part.path for part, _ in parts if part.path and (text := chat_template_of(part.path))}
+        if len(templates) > 1:
+            raise AdapterError(
+                f"the adapters of '{model}' were trained with different chat templates",
+                where="model",
+                next_step="mix adapters that share one",
+            )
+        label = "+".join(f"{part.label}:{weight!r}" for part, weight in parts)
+        unique = "+".join(sorted(f"{part.adapter_id}:{weight!r}" for part, weight in parts))
+        return Served(label, unique, next(iter(templates.values()), parts[0][0].path), parts=parts)
 
     def check_card(self, card: Card) -> None:
         """AdapterError when the version was made for another base or tokenizer, or is no adapter at all."""
@@ -135,7 +171,13 @@ class Catalogue:
 
 
 def read_weights(served: Served, *, scores: bool = False) -> Any:
-    """LoraWeights from the folder; AdapterError when they are bad or are not the content that was loaded."""
+    """LoraWeights from the folder; AdapterError when they are bad or are not the content that was loaded.
+
+    Those of a mixture are the exact sum, of the rank that its parts' add up to.
+    """
+    if served.parts:
+        parts = [read_weights(part, scores=scores) for part, _ in served.parts]
+        return combine(parts, [weight for _, weight in served.parts]).weights
     assert served.path is not None
     weights = read_lora(served.path, scores=scores)
     if served.sha256 is not None and content_sha256(served.path) != served.sha256:

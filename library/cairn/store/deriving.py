@@ -47,21 +47,23 @@ def publish_derived(
     }
     with tempfile.TemporaryDirectory() as place:
         draft = write_lora(weights, Path(place) / "adapter", base=first.card.base.path)
+        donor = next((parent for parent in parents if TEMPLATE_FILE in parent.card.files), first)
         for shared in TAKEN:
-            if shared in first.card.files and shared not in (CONFIG_FILE, WEIGHTS_FILE):
-                shutil.copyfile(first.path / shared, draft / shared)
+            if shared in donor.card.files and shared not in (CONFIG_FILE, WEIGHTS_FILE):
+                shutil.copyfile(donor.path / shared, draft / shared)
         return store.publish(name, draft, Facts.parse(known))
 
 
 def _strangers(adapters: Sequence[Adapter]) -> Iterator[str]:
-    """What keeps adapters from being used as one."""
-    first = adapters[0]
+    """What keeps adapters from being used as one; one without a chat template of its own goes along with any."""
+    templates = {a.reference: a.card.files[TEMPLATE_FILE] for a in adapters if TEMPLATE_FILE in a.card.files}
     hashes: tuple[tuple[str, Mapping[str, str]], ...] = (
         ("base", {adapter.reference: adapter.card.base.sha256 for adapter in adapters}),
         ("tokenizer", {adapter.reference: adapter.card.tokenizer_sha256 for adapter in adapters}),
-        ("chat template", {adapter.reference: adapter.card.files.get(TEMPLATE_FILE, "") for adapter in adapters}),
+        ("chat template", templates),
     )
     for what, of in hashes:
+        first = next(iter(of), "")
         for reference, sha256 in of.items():
-            if sha256 != of[first.reference]:
-                yield f"{reference} has another {what} than {first.reference}"
+            if sha256 != of[first]:
+                yield f"{reference} has another {what} than {first}"
