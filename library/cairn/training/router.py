@@ -145,7 +145,7 @@ def _shared_base(adapters: Sequence[Adapter]) -> Base:
             where=first.base.path,
             next_step="put the model back that the adapter was trained on",
         )
-    return first.base.model_copy(update={"sha256": found})
+    return first.base.model_copy(update={"sha256": found, "quantization": None})
 
 
 def _unservable(adapter: Adapter) -> Iterator[str]:

@@ -1,4 +1,4 @@
-"""What tells adapters apart by a prompt's features, in one of two kinds; both learn the same way whatever the order.
+"""What tells adapters apart by a prompt's features, in one of two kinds; neither draws anything at random.
 
 Last hidden states lie in a narrow cone, so both kinds first take away the centre: the mean of the adapters' own means,
 to which a large set adds no more than a small one. What is left is brought to length 1; of a prompt that is like none of
