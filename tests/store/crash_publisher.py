@@ -1,4 +1,4 @@
-"""Run as a script: publish, and die by SIGKILL before the k-th system call of the publish, for every k.
+"""Run as a script: publish, promote or delete, and die by SIGKILL before the k-th system call of it, for every k.
 
 A profile hook sees every call from Python into `posix` and `io`, so no step of the implementation is left out, whatever
 functions it uses. Each k is a fork; the parent then checks the store. Prints one JSON line.
@@ -11,6 +11,7 @@ import os
 import shutil
 import signal
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -20,6 +21,13 @@ from cairn.store.store import Store
 
 FACTS = Facts(base=Base(path="base"), method="lora", libraries={})
 MODULES = ("posix", "_io", "io")
+ACTIONS: dict[str, Callable[[Store, Path], Any]] = {
+    "publish": lambda store, source: store.publish("n", source, FACTS),
+    "promote": lambda store, source: store.promote("n", 2, "prod"),
+    "delete": lambda store, source: store.delete("n@2"),
+}
+AFTERWARDS = {"publish": 2, "delete": 1}
+"""Versions there are when it has happened."""
 
 
 def kill_before(step: int) -> None:
@@ -43,7 +51,7 @@ def attempt(root: Path, source: Path, action: str, step: int) -> int:
     if child == 0:
         store = Store(root)
         kill_before(step)
-        store.publish("n", source, FACTS) if action == "publish" else store.promote("n", 2, "prod")
+        ACTIONS[action](store, source)
         sys.setprofile(None)
         os._exit(0)
     return os.waitpid(child, 0)[1]
@@ -56,17 +64,18 @@ def sweep(base: Path, source: Path, action: str) -> dict[str, int]:
         root = base / f"{action}{step}"
         store = Store(root)
         store.publish("n", source, FACTS)
-        if action == "promote":
+        if action != "publish":
             store.publish("n", source, FACTS)
             store.promote("n", 1, "prod")
         status = attempt(root, source, action, step)
         versions = store.versions("n")
-        done = len(versions) == 2 if action == "publish" else store.aliases("n")["prod"] == 2
+        done = store.aliases("n")["prod"] == 2 if action == "promote" else len(versions) == AFTERWARDS[action]
         for adapter in versions:
             for name in adapter.card.files:
                 assert (adapter.path / name).read_bytes() == (source / name).read_bytes(), (step, name)
-        assert len(versions) in ((1, 2) if action == "publish" else (2,)), step
-        assert store.publish("n", source, FACTS).card.version == len(versions) + 1, step
+        assert len(versions) in ((2,) if action == "promote" else (1, 2)), step
+        following = 3 if action == "delete" else len(versions) + 1
+        assert store.publish("n", source, FACTS).card.version == following, step
         shutil.rmtree(root)
         if os.WIFEXITED(status):
             assert done
@@ -82,4 +91,4 @@ if __name__ == "__main__":
     (made / "sub").mkdir(parents=True)
     (made / "adapter_model.safetensors").write_bytes(os.urandom(100_000))
     (made / "sub" / "tokenizer.json").write_text("{}")
-    print(json.dumps({action: sweep(here, made, action) for action in ("publish", "promote")}))
+    print(json.dumps({action: sweep(here, made, action) for action in ACTIONS}))

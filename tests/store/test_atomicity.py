@@ -28,6 +28,8 @@ def test_sigkill_before_every_system_call_leaves_whole_or_absent(tmp_path: Path)
     assert counts["publish"]["whole"] >= 3
     assert counts["promote"]["absent"] > 5
     assert counts["promote"]["whole"] >= 1
+    assert counts["delete"]["absent"] > 5
+    assert counts["delete"]["whole"] > 5
 
 
 @pytest.fixture
