@@ -9,26 +9,32 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import torch
 
 from cairn.adapters.combining import UNCUT, WAYS, Knobs, Term
-from cairn.adapters.factors import Deviation, Update, deviation, updates_of, weighted_sum
+from cairn.adapters.factors import Deviation, Update, deviation, inner, updates_of, weighted_sum
 from cairn.adapters.files import MAX_RANK, LoraWeights
 from cairn.adapters.plain import plain_lora
 from cairn.errors import AdapterError, did_you_mean
 
 DENSITY = 0.5
-ROUNDING = 1e-9
-"""A sum this much smaller than its parts is nothing but their rounding."""
+ROUNDING = 1e-7
+"""A sum this much smaller than its parts, which are fp32 at best, is nothing but their rounding."""
 
 
 @dataclass(frozen=True)
 class Combined:
-    """The new adapter and how far it is from the wanted sum."""
+    """The new adapter, and the sum that was wanted, by path."""
 
     weights: LoraWeights
-    error: Deviation
+    wanted: dict[str, Update]
+
+    @cached_property
+    def error(self) -> Deviation:
+        """How far it is from that; costs more than the sum itself, so it is measured when it is asked for."""
+        return deviation(updates_of(self.weights), self.wanted)
 
 
 def combine(
@@ -65,13 +71,14 @@ def combine(
         wanted[path] = weighted_sum([(term.weight, term.update) for term in terms])
         made[path] = WAYS[how](terms, knobs)
     _require_something(wanted, weights, found)
-    result = _lora(made, adapters, weights)
-    return Combined(result, deviation(updates_of(result), wanted))
+    return Combined(_lora(made, adapters, weights), wanted)
 
 
 def _require_something(wanted: dict[str, Update], weights: Sequence[float], found: Sequence[dict[str, Update]]) -> None:
-    parts = [abs(w) * update.norm() for w, updates in zip(weights, found, strict=True) for update in updates.values()]
-    if math.hypot(*(update.norm() for update in wanted.values())) <= ROUNDING * math.hypot(*parts):
+    parts = [
+        w * w * inner(update, update) for w, updates in zip(weights, found, strict=True) for update in updates.values()
+    ]
+    if math.fsum(inner(update, update) for update in wanted.values()) <= ROUNDING**2 * math.fsum(parts):
         raise AdapterError("the weighted updates cancel out: the sum is the base", next_step="choose other weights")
 
 
@@ -80,7 +87,7 @@ def _lora(made: dict[str, Update], adapters: Sequence[LoraWeights], weights: Seq
     if adapters[0].head is not None:
         heads = [adapter.head.double() for adapter in adapters if adapter.head is not None]
         head = torch.stack([weight * one for weight, one in zip(weights, heads, strict=True)]).sum(0).float()
-    transposed = bool(adapters[0].config.get("fan_in_fan_out"))
+    transposed = any(adapter.config.get("fan_in_fan_out") for adapter in adapters)
     layers = {path: (update.down.float(), update.up.float()) for path, update in made.items()}
     return plain_lora(layers, transposed=transposed, head=head)
 
