@@ -15,7 +15,7 @@ class Quantization(Section):
     """How the linears of a base are kept in few bits; of an adapter, those of the base that it was trained on."""
 
     kind: Kind = Field(description="4 bits as normal or plain floats in blocks of 64 weights, or 8 bits a row")
-    double: bool = Field(True, description="the scales of 4 bits in 8 bits too")
+    double: bool = Field(True, description="with 4 bits: the scales in 8 bits too")
     compute: Literal["fp32", "bf16"] | None = Field(None, description="dtype of the products; none: the model's")
     keep: tuple[str, ...] = Field((), description="modules left alone beside the head")
 
@@ -48,7 +48,7 @@ class Model(Section):
             return None
         return Quantization(
             kind=self.quantization,
-            double=self.double_quantization and self.quantization != "int8",
+            double=self.double_quantization,
             compute=self.quantization_compute,
             keep=self.quantization_keep,
         )

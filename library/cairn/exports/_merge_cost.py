@@ -19,8 +19,8 @@ from cairn.records import Document, Source
 from cairn.store.store import Adapter
 
 COST_FILE = "merge_cost.json"
-BUILT_IN = ("naming", "objects")
-"""Chapters of Python's language reference, 11 kB, which every installation holds."""
+BUILT_IN = "objects"
+"""A chapter of Python's language reference, 5 kB, which every installation holds."""
 WINDOW = 512
 
 
@@ -36,7 +36,7 @@ def write_merge_cost(adapter: Adapter, folder: Path, tokenizer: Any, text: str |
     before = score(attach_saved(quantised, adapter.path))
     after = score(load_model(folder, precision="fp32"))
     cost = {
-        "text": text or f"{', '.join(BUILT_IN)} of Python's language reference",
+        "text": text or f"the chapter '{BUILT_IN}' of Python's language reference",
         "quantization": base.quantization.model_dump(mode="json") if base.quantization else None,
         "bits_per_byte_as_trained": before,
         "bits_per_byte_merged": after,
@@ -59,4 +59,4 @@ def describe_merge_cost(folder: Path) -> list[str]:
 def _documents(text: str | None) -> list[Document]:
     if text is not None:
         return list(read_documents([text]))
-    return [Document(Source("pydoc_data.topics", line), topics[name]) for line, name in enumerate(BUILT_IN, start=1)]
+    return [Document(Source("pydoc_data.topics", 1), topics[BUILT_IN])]

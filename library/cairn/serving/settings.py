@@ -64,9 +64,7 @@ class ServiceSettings(Section):
     @property
     def quantized(self) -> Quantization | None:
         """How the base is held."""
-        if self.quantization is None:
-            return None
-        return Quantization.parse({"kind": self.quantization, "double": self.quantization != "int8"})
+        return Quantization.parse({"kind": self.quantization}) if self.quantization is not None else None
 
     @property
     def device(self) -> str:
