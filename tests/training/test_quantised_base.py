@@ -10,9 +10,11 @@ from typing import Any
 
 import pytest
 import torch
-from tests.training.engines import check_two_steps
+from tests.training.engines import EXACT, check_two_steps, engine_over
 from tests.training.runs import losses, recipe_for, run_local, write_documents
-from tests.training.toys import DTYPES
+from tests.training.test_two_workers import micro_batches
+from tests.training.toys import DTYPES, masters_of, plain_steps, update_error
+from torch import multiprocessing
 
 from cairn.cli.main import run as command
 from cairn.cluster.evaluation import EvaluationJob
@@ -25,6 +27,7 @@ from cairn.models.load import load_model, load_tokenizer
 from cairn.models.quantization import quantised_sha256
 from cairn.plugins import METHODS
 from cairn.records import Document, Source
+from cairn.stages.sft import Sft
 from cairn.training.folder import ADAPTER, publish
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("group")]
@@ -53,6 +56,38 @@ def lora_over(path: Path, kind: str) -> Callable[[str], Any]:
 @pytest.mark.parametrize(("kind", "precision"), [("nf4", "fp32"), ("nf4", "bf16"), ("int8", "bf16")])
 def test_two_steps_equal_plain_torch(kind: str, precision: str, zero_stage: int, tiny_path: Path) -> None:
     check_two_steps(precision, zero_stage, accumulation=2, model=lora_over(tiny_path, kind))
+
+
+CASES = [("nf4", "fp32", 0), ("nf4", "bf16", 1), ("int8", "bf16", 2)]
+
+
+def work(rank: int, folder: str, path: Path) -> None:
+    """One of two workers: two steps of every case; the first keeps the masters and the hash of its base."""
+    from cairn.training.local import process_group
+
+    torch.set_num_threads(1)
+    with process_group(Path(folder) / "init", rank=rank, world_size=2):
+        for kind, precision, zero_stage in CASES:
+            engine = engine_over(lora_over(path, kind)(precision), precision, zero_stage)
+            for step in (0, 1):
+                engine.step(micro_batches(step, rank, 1), Sft())
+            masters = masters_of(engine)
+            if rank == 0:
+                torch.save((masters, quantised_sha256(engine.model)), Path(folder) / f"{kind}-{zero_stage}.pt")
+
+
+@pytest.mark.full
+def test_two_workers_equal_plain_torch(tmp_path: Path, tiny_path: Path) -> None:
+    multiprocessing.spawn(work, args=(str(tmp_path), tiny_path), nprocs=2)
+    for kind, precision, zero_stage in CASES:
+        policy = lora_over(tiny_path, kind)(precision)
+        start = {name: p.detach().float().clone() for name, p in policy.named_parameters()}
+        untouched = quantised_sha256(policy)
+        steps = [[micro for rank in (0, 1) for micro in micro_batches(step, rank, 1)] for step in (0, 1)]
+        wanted, *_ = plain_steps(policy, Sft(), steps)
+        masters, sha256 = torch.load(tmp_path / f"{kind}-{zero_stage}.pt")
+        assert update_error(masters, wanted, start) < EXACT, kind
+        assert sha256 == untouched
 
 
 @pytest.mark.parametrize("kind", ["nf4", "int8"])
