@@ -42,6 +42,11 @@ class Plugin:
     Config: ClassVar[type[Section]] = Section
     name: ClassVar[str] = ""
 
+    def __init_subclass__(cls) -> None:
+        """A plugin is called as its file is."""
+        super().__init_subclass__()
+        cls.name = cls.__module__.rpartition(".")[2]
+
     def __init__(self, config: Any = None) -> None:
         self.config: Any = config if config is not None else self.Config()
 

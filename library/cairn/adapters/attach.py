@@ -1,4 +1,4 @@
-"""A saved LoRA on a loaded model, as a PEFT model to evaluate or to go on training.
+"""A saved adapter on a loaded model, as a PEFT model to evaluate or to go on training.
 
 PEFT's own loading is not used: it takes the config as it comes, warns where keys are missing, and leaves a half-made
 adapter behind when it fails. Here the files are checked first, then every tensor goes to its one place.
@@ -13,17 +13,20 @@ from typing import Any
 import torch
 
 from cairn.adapters.files import LoraWeights, is_transposed, read_lora, shape_problems
-from cairn.adapters.peft_config import expected_rank
+from cairn.adapters.peft_config import expected_rank, says_lora
+from cairn.adapters.reading import attach_other, read_other
 from cairn.errors import AdapterError
 from cairn.models.linears import linear_shapes, shortest_names
 from cairn.models.scores import HEAD
 
 
 def attach_saved(model: Any, folder: str | Path) -> Any:
-    """A PEFT model over `model` with the LoRA of `folder`, frozen, in evaluation mode; `model` is untouched on a refusal.
+    """A PEFT model over `model` with the adapter in `folder`, frozen, in evaluation mode; `model` is untouched on a refusal.
 
     Raises AdapterError when the adapter is refused or does not fit `model`.
     """
+    if not says_lora(folder):
+        return attach_other(model, read_other(folder))
     return attach_fitting(model, read_lora(folder, scores=hasattr(model, HEAD)), folder)
 
 

@@ -5,6 +5,8 @@ finite. All reasons for a refusal are told at once. Cost: one pass over the adap
 
 from __future__ import annotations
 
+import json
+import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -54,6 +56,25 @@ def save_peft(model: Any, folder: str | Path) -> None:
     (Path(folder) / "README.md").unlink(missing_ok=True)
 
 
+def subtract_beginning(folder: str | Path, beginning: Mapping[str, torch.Tensor]) -> None:
+    """Rewrite the LoRA in `folder`, whose base W became W − s·B₀·A₀, for W itself: A ← [A; A₀], B ← [B, −B₀], at twice
+    the rank and the same scaling s. `beginning`: A₀ and B₀ by their parameter's name."""
+    from safetensors.torch import load_file, save_file
+
+    folder = Path(folder)
+    tensors = load_file(folder / WEIGHTS_FILE)
+    for name, first in beginning.items():
+        key = name.replace(".default.", ".")
+        first = first.to(tensors[key].dtype).cpu()
+        down = ".lora_A." in name
+        tensors[key] = torch.cat([tensors[key], first if down else -first], dim=0 if down else 1).contiguous()
+    save_file(tensors, folder / WEIGHTS_FILE, metadata={"format": "pt"})
+    config = json.loads((folder / CONFIG_FILE).read_text())
+    grown = math.sqrt(2) if config.get("use_rslora") else 2
+    config |= {"r": 2 * config["r"], "lora_alpha": grown * config["lora_alpha"], "init_lora_weights": True}
+    (folder / CONFIG_FILE).write_text(json.dumps(config, indent=2, sort_keys=True))
+
+
 def read_lora(
     folder: str | Path, base_config: Any = None, *, max_rank: int = MAX_RANK, scores: bool | None = False
 ) -> LoraWeights:
@@ -64,11 +85,11 @@ def read_lora(
     """
     folder = Path(folder)
     if not folder.is_dir():
-        raise _refused(folder, ["there is no such directory"])
-    problems = list(_file_problems(folder))
+        raise refused(folder, ["there is no such directory"])
+    problems = list(file_problems(folder))
     config = read_config(folder, problems) if not problems else None
     if config is None:
-        raise _refused(folder, problems)
+        raise refused(folder, problems)
     if scores is not None and scores != (config.get("task_type") == SCORES):
         problems.append(
             "it speaks and gives no score" if scores else "it is a reward adapter: it scores and does not speak"
@@ -80,7 +101,7 @@ def read_lora(
     if base_config is not None:
         problems.extend(shape_problems(layers, shapes_of(base_config)))
     if problems:
-        raise _refused(folder, problems)
+        raise refused(folder, problems)
     return LoraWeights(
         rank=max(a.shape[0] for a, _ in layers.values()),
         alpha=float(config["lora_alpha"]),
@@ -97,7 +118,7 @@ def chat_template_of(folder: str | Path) -> str | None:
     if not path.is_file():
         return None
     if path.stat().st_size > MAX_TEMPLATE_BYTES:
-        raise _refused(Path(folder), [f"{TEMPLATE_FILE} has more than {MAX_TEMPLATE_BYTES} bytes"])
+        raise refused(Path(folder), [f"{TEMPLATE_FILE} has more than {MAX_TEMPLATE_BYTES} bytes"])
     return path.read_text(encoding="utf-8")
 
 
@@ -132,18 +153,20 @@ def is_transposed(model: Any, paths: Sequence[str]) -> bool:
     return any(isinstance(base_of(model).get_submodule(path), Conv1D) for path in paths)
 
 
-def _refused(folder: Path, problems: list[str]) -> AdapterError:
+def refused(folder: Path, problems: list[str]) -> AdapterError:
+    """The error with all reasons."""
     more = len(problems) - MAX_REASONS
     shown = problems[:MAX_REASONS] + ([f"and {more} more"] if more > 0 else [])
     listing = shown[0] if len(shown) == 1 else "".join(f"\n  - {reason}" for reason in shown)
     return AdapterError(
         f"the adapter is refused: {listing}",
         where=str(folder),
-        next_step="give a directory with a plain LoRA of this base, saved by PEFT as safetensors",
+        next_step="give a directory of an adapter of this base, saved by PEFT as safetensors",
     )
 
 
-def _file_problems(folder: Path) -> Iterator[str]:
+def file_problems(folder: Path) -> Iterator[str]:
+    """What keeps the directory's two files from being opened."""
     weights, config = folder / WEIGHTS_FILE, folder / CONFIG_FILE
     for path in (weights, config):
         if path.exists() and not path.resolve().is_relative_to(folder.resolve()):

@@ -1,16 +1,52 @@
-"""What an adapter method is: its knobs, and how it makes parameters of a base model trainable."""
+"""What an adapter method is: its knobs, what it can, and how it makes parameters of a base model trainable."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar, Literal
 
 from cairn.errors import AdapterError
 from cairn.plugins import Plugin
 
 
+@dataclass(frozen=True)
+class Capabilities:
+    """What a method claims; the contract test (`cairn adapters methods --prove NAME`) holds it to each.
+
+    `layers`: the classes it stands on. `quantised`: bases of bitsandbytes. `merges`: folds into the base's weights.
+    `converts`: its update of a linear becomes a LoRA, "exact" at the rank that it has, or "approximate". `mixed`: rows
+    of one batch with different adapters in PEFT itself. `hooks`: the loop does more for it than for LoRA.
+    """
+
+    layers: tuple[str, ...] = ("Linear",)
+    quantised: bool = False
+    merges: bool = True
+    converts: Literal["no", "approximate", "exact"] = "approximate"
+    mixed: bool = False
+    hooks: bool = False
+
+
 class Method(Plugin):
     """`attach` returns the model to train; afterwards exactly the method's parameters require a gradient."""
+
+    can: ClassVar[Capabilities] = Capabilities()
+    refused: ClassVar[str] = ""
+    """Why the pinned libraries get it wrong, with the number of the issue; such a method is not trained."""
+    makes_whole_model: ClassVar[bool] = False
+    """Whether the result is a model of its own instead of an adapter beside its base."""
+    starts_as_base: ClassVar[bool] = True
+    """Whether the model answers as its base before the first step."""
+
+    @property
+    def off_is_start(self) -> bool:
+        """Whether the model with its adapter switched off is the model before the first step."""
+        return self.starts_as_base
+
+    def problems(self, model: Any) -> Iterator[str]:
+        """Everything in the recipe's section that does not fit `model`, which may lie on the meta device."""
+        yield from ()
 
     def attach(self, model: Any) -> Any:
         """The trainable model over `model` (a PEFT model, or the model itself for full training)."""

@@ -30,12 +30,23 @@ INERT = (
 """Fields that say where the tensors were, which the tensors say themselves, or that act only under another field."""
 NEUTRAL: tuple[Any, ...] = (None, False, {}, [], "", "none")
 """Values with which any other field does nothing."""
+VARIANTS = ("use_dora", "lora_bias", "alora_invocation_tokens", "trainable_token_indices", "layer_replication")
+"""Fields that make a LoRA another method in all but name."""
 NEUTRAL_INITS = (True, False, "gaussian", "orthogonal", "eva")
 """Initialisations that leave the base's weights as they were."""
 
 
 def read_config(folder: Path, problems: list[str]) -> dict[str, Any] | None:
     """The parsed config with only known fields; None, and a problem, where there is none. Adds every problem found."""
+    config = read_fields(folder, problems)
+    if config is None:
+        return None
+    problems.extend(_problems(config))
+    return {name: value for name, value in config.items() if name in READ + INERT}
+
+
+def read_fields(folder: Path, problems: list[str]) -> dict[str, Any] | None:
+    """The parsed config as it is; None, and a problem, where there is none."""
     path = folder / CONFIG_FILE
     if not path.is_file():
         problems.append(f"{CONFIG_FILE} is missing")
@@ -51,8 +62,16 @@ def read_config(folder: Path, problems: list[str]) -> dict[str, Any] | None:
     if not isinstance(config, dict):
         problems.append(f"{CONFIG_FILE} is not a mapping")
         return None
-    problems.extend(_problems(config))
-    return {name: value for name, value in config.items() if name in READ + INERT}
+    return config
+
+
+def says_lora(folder: str | Path) -> bool:
+    """Whether the config speaks of a plain LoRA, or of nothing at all; other adapters have readers of their own."""
+    config = read_fields(Path(folder), [])
+    if config is None or config.get("peft_type") != "LORA":
+        return config is None
+    whole = config.get("task_type") != SCORES and bool(config.get("modules_to_save"))
+    return not whole and all(config.get(name) in NEUTRAL for name in VARIANTS)
 
 
 def expected_rank(config: Mapping[str, Any], path: str) -> int:

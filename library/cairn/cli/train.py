@@ -76,10 +76,12 @@ def train_and_tell(recipe: Recipe) -> TrainingResult:
     """Prepare and train; the caller is connected to Ray. Says what it found and where it lies."""
     from cairn.cli.prepare import prepare_with_progress, show_counts
     from cairn.cli.terminal import errors, say, show_table
+    from cairn.training.fit import require_fit
     from cairn.training.start import pinned
     from cairn.training.trainer import train
 
     recipe = pinned(recipe)
+    require_fit(recipe)
     if recipe.model.adapter is not None:
         errors.print(f"{recipe.stage.name} goes on from {recipe.model.adapter}")
     result = train(recipe, prepared=None if recipe.data.streaming else prepare_with_progress(recipe))

@@ -21,7 +21,6 @@ from cairn.models.load import DTYPES, load_model, load_tokenizer
 from cairn.store.store import Adapter
 
 TOKENIZER_FILE = "tokenizer_config.json"
-FULL = "full"
 
 
 class Safetensors(Export):
@@ -52,7 +51,7 @@ class Safetensors(Export):
             tokenizer = _tokenizer_of(adapter)
             tokenizer.save_pretrained(draft)
             require_equal(expected, probe(load_model(draft, precision="fp32")), where=target)
-            if adapter.card.base.quantization is not None and adapter.card.method != FULL:
+            if adapter.card.base.quantization is not None and not adapter.card.is_whole_model:
                 write_merge_cost(adapter, draft, tokenizer, self.config.text)
         return target
 
@@ -63,7 +62,7 @@ class Safetensors(Export):
 
 def _merged(adapter: Adapter, target: Path) -> Any:
     """The whole model in fp32; its logits are those of base + adapter."""
-    if adapter.card.method == FULL:
+    if adapter.card.is_whole_model:
         return load_model(adapter.path, precision="fp32")
     require_adapter_files(adapter)
     adapted = attach_saved(load_base(adapter), adapter.path)

@@ -100,7 +100,7 @@ class Catalogue:
 
     def check_card(self, card: Card) -> None:
         """AdapterError when the version was made for another base or tokenizer, or is no adapter at all."""
-        if card.method == "full":
+        if card.is_whole_model:
             raise AdapterError(
                 f"{card.reference} is a whole model, not an adapter",
                 where="model",

@@ -66,6 +66,11 @@ class Card(Facts):
         """`name@version`."""
         return f"{self.name}@{self.version}"
 
+    @property
+    def is_whole_model(self) -> bool:
+        """Whether the files are a model of its own rather than an adapter."""
+        return "config.json" in self.files and "adapter_config.json" not in self.files
+
     def text(self) -> str:
         """The card as JSON."""
         return json.dumps(self.model_dump(mode="json"), indent=2, sort_keys=True) + "\n"

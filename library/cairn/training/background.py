@@ -31,7 +31,7 @@ from cairn.metrics import Metric, merge
 from cairn.models.attention import sees_prefixes
 from cairn.models.kernels.frozen_linear import use_frozen_linears
 from cairn.models.load import load_model
-from cairn.plugins import CALLBACKS, STAGES
+from cairn.plugins import CALLBACKS, METHODS, STAGES
 from cairn.stages.base import POLICY_AT_START, Models, Stage
 from cairn.training.checkpoint import checkpoint_name, save_adapter
 from cairn.training.reference import Frozen, Reference, reference_for
@@ -107,9 +107,13 @@ def _frozen(recipe: Recipe, stage: Stage, result: Path | None, device: str) -> A
 
 def _reference(stage: Stage, model: Any, recipe: Recipe, tokenizer: Any, device: str) -> Reference | None:
     """That of `cairn.training.reference`, whose copies of the policy at step 0 must be loaded here."""
-    if stage.reference == POLICY_AT_START and (recipe.adapter.name == "full" or recipe.model.adapter is not None):
-        start = start_of(recipe)
-        return Frozen(_frozen(recipe, stage, start.folder if start is not None else None, device))
+    method, start = METHODS.make(recipe.adapter), start_of(recipe)
+    if stage.reference == POLICY_AT_START and (start is not None or not method.off_is_start):
+        policy = _frozen(recipe, stage, start.folder if start is not None else None, device)
+        if start is None and not method.starts_as_base:
+            torch.manual_seed(recipe.training.seed)
+            policy = method.attach(policy)
+        return Frozen(policy)
     return reference_for(stage, model, recipe, tokenizer, torch.device(device))
 
 

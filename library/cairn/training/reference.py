@@ -1,7 +1,8 @@
 """The frozen model beside the trained one: the policy at step 0, or another model that the stage names.
 
 The policy at step 0 costs nothing where an adapter is new, for the base without it is that policy; it is a frozen copy
-of the adapter where training goes on from one, and a frozen copy of the model in full training. Dropout is off in it.
+of the adapter where training goes on from one or where it does not begin as the base, and a frozen copy of the model in
+full training. Dropout is off in it.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from cairn.errors import ModelError
 from cairn.models.identity import tokenizer_sha256
 from cairn.models.kernels.frozen_linear import use_frozen_linears
 from cairn.models.load import load_model, load_tokenizer
+from cairn.plugins import METHODS
 from cairn.stages.base import POLICY_AT_START, Stage
 
 COPY = "reference"
@@ -37,8 +39,10 @@ def reference_for(stage: Stage, model: Any, recipe: Recipe, tokenizer: Any, devi
         return Frozen(_other_model(stage.reference, recipe, tokenizer, device))
     if not hasattr(model, "peft_config"):
         return Frozen(copy.deepcopy(model).requires_grad_(False))
-    if recipe.model.adapter is None:
+    if recipe.model.adapter is None and METHODS.make(recipe.adapter).off_is_start:
         return Switched(model, adapter=None)
+    if recipe.adapter.name != "lora":  # others share buffers between adapters
+        return Frozen(copy.deepcopy(model).requires_grad_(False))
     _copy_adapter(model)
     return Switched(model, adapter=COPY)
 
@@ -86,7 +90,9 @@ class Switched:
 def _copy_adapter(model: Any) -> None:
     """A second adapter with the weights of the first, frozen."""
     trained = {name: p for name, p in model.named_parameters() if p.requires_grad}
-    model.add_adapter(COPY, copy.deepcopy(model.peft_config["default"]))
+    config = copy.deepcopy(model.peft_config["default"])
+    config.init_lora_weights = True  # whatever the first began with, the base is changed once
+    model.add_adapter(COPY, config)
     with torch.no_grad():
         for name, parameter in model.named_parameters():
             if f".{COPY}." in name:

@@ -149,7 +149,7 @@ def _shared_base(adapters: Sequence[Adapter]) -> Base:
 
 
 def _unservable(adapter: Adapter) -> Iterator[str]:
-    if adapter.card.method == "full":
+    if adapter.card.is_whole_model:
         yield f"{adapter.reference} is a whole model, not an adapter"
     elif CONFIG_FILE not in adapter.card.files:
         yield f"{adapter.reference} is no PEFT adapter: it has no {CONFIG_FILE}"

@@ -12,7 +12,7 @@ from cairn.config.recipe import Recipe
 from cairn.errors import AdapterError, UserError
 from cairn.evaluation.subject import PEFT_CONFIG, locate_adapter
 from cairn.models.identity import base_sha256
-from cairn.plugins import STAGES
+from cairn.plugins import METHODS, STAGES
 from cairn.store.store import Store
 from cairn.training.folder import RUN
 
@@ -85,9 +85,9 @@ def _check(start: Start, recipe: Recipe) -> None:
         )
     if start.is_whole_model:
         return
-    if recipe.adapter.name == "full":
+    if METHODS.load(recipe.adapter.name, recipe.adapter.source).makes_whole_model:
         raise UserError(
-            "full training cannot go on from an adapter",
+            f"{recipe.adapter.name} training cannot go on from an adapter",
             where=f"model.adapter={start.reference}",
             next_step="set adapter.name=lora, or export the adapter merged and give that as model.path",
         )

@@ -5,13 +5,21 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from cairn.adapters.method import Method
+from cairn.adapters.method import Capabilities, Method
 from cairn.config.section import Section
 from cairn.models.save import save_model
 
 
 class Full(Method):
     """The base itself. Memory: weights, gradients and two moments for every parameter."""
+
+    can = Capabilities(layers=("any",), merges=False, converts="no")
+    makes_whole_model = True
+
+    @property
+    def off_is_start(self) -> bool:
+        """There is nothing to switch off."""
+        return False
 
     class Config(Section):
         """Nothing to choose."""

@@ -11,6 +11,7 @@ from cairn.cli.adapters import (
     diff,
     list_,
     merge,
+    methods,
     promote,
     prune,
     route,
@@ -24,5 +25,5 @@ app = typer.Typer(
     help="Published adapters: what there is, what is in them, and what can be made of them.", no_args_is_help=True
 )
 
-for module in (list_, show, verify, diff, add, promote, delete, combine, stack, prune, merge, route, routers):
+for module in (list_, show, verify, diff, add, promote, delete, combine, stack, prune, merge, route, routers, methods):
     app.command(module.NAME)(module.command)

@@ -1,0 +1,90 @@
+"""Any adapter that merges, as a plain LoRA: the change of each linear's weight, cut to a rank by its singular values.
+
+Multiplicative methods (OFT, IA³, HRA …) change a weight by a matrix of full rank, of which a LoRA keeps the largest part;
+the relative error is returned, so that nobody is surprised. Cost: a copy of the model in fp64
+and one SVD a layer.
+"""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+import torch
+from transformers.pytorch_utils import Conv1D
+
+from cairn.adapters.files import LoraWeights
+from cairn.errors import AdapterError
+from cairn.models.linears import linear_kinds, linear_shapes
+from cairn.models.unwrap import base_of
+
+NOTHING = 1e-12
+"""A change of a weight below this share of its norm is none."""
+
+
+@torch.no_grad()
+def to_lora(adapted: Any, *, rank: int | None = None) -> tuple[LoraWeights, float]:
+    """The LoRA of `rank` (None: as much as it takes) nearest to the adapter of a PEFT model, and its relative error
+    ‖ΔW − scaling·B·A‖ / ‖ΔW‖ over all layers (Frobenius; Eckart and Young 1936). alpha = rank, so scaling = 1.
+
+    Raises AdapterError for an adapter that changes anything but linears, or nothing at all.
+    """
+    deltas = _changes(adapted)
+    if not deltas:
+        raise AdapterError(
+            "the adapter changes no linear layer", where="adapter", next_step="train it, or keep it as it is"
+        )
+    layers, ranks, lost, whole = {}, {}, 0.0, 0.0
+    for path, delta in deltas.items():
+        u, s, v = torch.linalg.svd(delta, full_matrices=False)
+        kept = min(rank or _needed(s), len(s))
+        root = s[:kept].sqrt()
+        layers[path] = ((root[:, None] * v[:kept]).float(), (u[:, :kept] * root).float())
+        ranks[path] = kept
+        lost += float(s[kept:].square().sum())
+        whole += float(s.square().sum())
+    largest = max(ranks.values())
+    config = {
+        "peft_type": "LORA",
+        "r": largest,
+        "lora_alpha": largest,
+        "rank_pattern": {path: size for path, size in ranks.items() if size != largest},
+        "alpha_pattern": {path: size for path, size in ranks.items() if size != largest},
+    }
+    weights = LoraWeights(largest, float(largest), dict.fromkeys(layers, 1.0), layers, config)
+    return weights, (lost / whole) ** 0.5
+
+
+def _needed(singular: torch.Tensor) -> int:
+    """Singular values above fp32's rounding of the largest."""
+    return max(1, int((singular > singular[0] * 1e-6).sum()))
+
+
+def _changes(adapted: Any) -> dict[str, torch.Tensor]:
+    """Path → ΔW [out, in] of every linear that merging changes; AdapterError where it changes something else."""
+    exact = copy.deepcopy(adapted).double()  # a small change of a large weight would drown in fp32's rounding
+    before = {name: value.clone() for name, value in _plain_weights(exact).items()}
+    merged = exact.merge_and_unload()
+    kinds, found = linear_kinds(merged), {}
+    shapes = linear_shapes(merged)
+    for name, value in merged.state_dict().items():
+        if name not in before or torch.equal(value, before[name]):
+            continue
+        path = name.removesuffix(".weight")
+        delta = value - before[name]
+        if float(delta.norm()) <= NOTHING * float(before[name].norm()):
+            continue
+        if path not in shapes or path == name:
+            raise AdapterError(
+                f"the adapter changes {name}{f' ({kinds[path]})' if path in kinds else ''}, which a LoRA cannot",
+                where="adapter",
+                next_step="keep it as it is",
+            )
+        found[path] = delta.T if isinstance(merged.get_submodule(path), Conv1D) else delta
+    return found
+
+
+def _plain_weights(adapted: Any) -> dict[str, torch.Tensor]:
+    """The base's own tensors by their names in the bare model."""
+    state = base_of(adapted).state_dict()
+    return {name.replace(".base_layer.", "."): value for name, value in state.items() if torch.is_tensor(value)}

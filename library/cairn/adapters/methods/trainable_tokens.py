@@ -1,0 +1,45 @@
+"""Trainable tokens: the embeddings of a few tokens are trained and no other, for words that a template or a tokenizer
+added. Only these rows are saved. A tied head speaks with the same rows."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from pydantic import Field
+
+from cairn.adapters.method import Capabilities
+from cairn.adapters.peft_method import PeftMethod
+from cairn.config.section import Section
+from cairn.models.unwrap import base_of, text_config
+
+
+class TrainableTokens(PeftMethod):
+    """Rows of the embedding."""
+
+    can = Capabilities(layers=("Embedding",), mixed=True, converts="no")
+
+    class Config(Section):
+        """Which rows."""
+
+        tokens: tuple[int, ...] = Field(
+            (0,), serialization_alias="token_indices", min_length=1, description="ids of the tokens"
+        )
+
+    def find(self, model: Any) -> list[str]:
+        """The input embedding's path."""
+        base = base_of(model)
+        return [path for path, module in base.named_modules() if module is base.get_input_embeddings()][:1]
+
+    def problems(self, model: Any) -> Iterator[str]:
+        """Ids outside the vocabulary, or named twice."""
+        size = text_config(model).vocab_size
+        for token in sorted(set(self.config.tokens)):
+            if not 0 <= token < size:
+                yield f"adapter.tokens has {token}, the vocabulary has {size} tokens"
+        if len(set(self.config.tokens)) < len(self.config.tokens):
+            yield "adapter.tokens names a token twice"
+
+    def fields(self, model: Any, names: list[str]) -> dict[str, Any]:
+        """The ids, as PEFT wants them."""
+        return {"token_indices": list(self.config.tokens)}

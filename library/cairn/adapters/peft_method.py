@@ -1,0 +1,158 @@
+"""Any method that PEFT implements on the layers of a model: from the recipe's words to PEFT's config, and back from a
+saved one.
+
+The file stem is PEFT's own name of the method in lower case. A method's file says its knobs and what it can; how it is
+attached, saved and gone on from is the same for all and stands here. Adapters work in the base's own dtype.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, ClassVar, Literal
+
+from pydantic import Field
+
+from cairn.adapters.method import Method
+from cairn.config.section import Section
+from cairn.errors import AdapterError
+
+
+class OnLinears(Section):
+    """Where the adapters stand."""
+
+    targets: Literal["auto", "all-linear", "attention", "mlp"] | tuple[str, ...] = Field(
+        "auto", description="auto: all linears of attention and MLPs; or a list of layer names"
+    )
+
+
+class PeftMethod(Method):
+    """A key's `serialization_alias` is PEFT's word for it; `fixed`: fields that PEFT is always told."""
+
+    Config: ClassVar[type[Section]] = OnLinears
+    fixed: ClassVar[dict[str, Any]] = {}
+
+    def find(self, model: Any) -> list[str]:
+        """Paths of the layers that the method stands on. Raises AdapterError when a target names no layer."""
+        from cairn.models.linears import find_targets
+
+        return find_targets(model, self.config.targets)
+
+    def problems(self, model: Any) -> Iterator[str]:
+        """Targets that name nothing, and what `misfits` finds in those that are there."""
+        try:
+            paths = self.find(model)
+        except AdapterError as error:
+            yield f"{error.what}: {error.next_step}"
+            return
+        from cairn.models.linears import linear_shapes
+        from cairn.models.unwrap import base_of
+
+        other = {type(base_of(model).get_submodule(path)).__name__ for path in paths} & {"Conv1D"}
+        if other - set(self.can.layers):
+            yield f"the method stands on {', '.join(self.can.layers)}, this model's layers are Conv1D"
+        shapes = linear_shapes(model)
+        yield from self.misfits({path: shapes[path] for path in paths if path in shapes})
+
+    def misfits(self, shapes: Mapping[str, tuple[int, int]]) -> Iterator[str]:
+        """What of the Config does not suit layers of `shapes` (path → (in, out))."""
+        rank = getattr(self.config, "rank", None)
+        for path, (inputs, outputs) in shapes.items():
+            if rank is not None and rank > min(inputs, outputs):
+                yield f"adapter.rank={rank} is above the smaller side of {path} ({inputs} → {outputs})"
+                return
+
+    def attach(self, model: Any) -> Any:
+        """A PEFT model over `model` with only the method's parameters trainable, in the model's own dtype.
+
+        Raises AdapterError when a target names no layer, and for a method that is refused.
+        """
+        if self.refused:
+            raise AdapterError(
+                f"the method '{self.name}' is refused: {self.refused}", where="adapter.name", next_step="choose another"
+            )
+        return self.inject(model, self.names(model, self.find(model)))
+
+    def names(self, model: Any, paths: list[str]) -> list[str]:
+        """How PEFT is told of `paths`."""
+        from cairn.models.linears import shortest_names
+
+        return shortest_names(model, paths)
+
+    def inject(self, model: Any, names: list[str]) -> Any:
+        """A PEFT model over `model` with fresh adapters on the layers called `names`."""
+        from peft import get_peft_model
+
+        return get_peft_model(model, self.peft_config(model, names), autocast_adapter_dtype=False)
+
+    def peft_config(self, model: Any, names: list[str]) -> Any:
+        """PEFT's own config object."""
+        from cairn.adapters.attach import task_type
+        from cairn.adapters.files import is_transposed
+        from cairn.models.linears import find_targets
+
+        values = {"task_type": task_type(model), "target_modules": names, **self.fixed, **self.fields(model, names)}
+        if "fan_in_fan_out" in self.peft_defaults():
+            values["fan_in_fan_out"] = is_transposed(model, find_targets(model, names))
+        return peft_class(self.name)(**values)
+
+    def fields(self, model: Any, names: list[str]) -> dict[str, Any]:
+        """PEFT's fields that the Config sets."""
+        return dict(self.config.model_dump(exclude={"targets"}, by_alias=True))
+
+    def peft_defaults(self) -> dict[str, Any]:
+        """Every field of PEFT's config with its default."""
+        return dataclasses.asdict(peft_class(self.name)(**self.needed()))
+
+    @classmethod
+    def words(cls) -> dict[str, str]:
+        """PEFT's field → the Config's key."""
+        fields = {key: field for key, field in cls.Config.model_fields.items() if key != "targets"}
+        return {field.serialization_alias or key: key for key, field in fields.items()}
+
+    @classmethod
+    def read(cls, config: Mapping[str, Any]) -> dict[str, Any]:
+        """The Config's values out of a saved PEFT config."""
+        return {key: config[field] for field, key in cls.words().items() if field in config}
+
+    def needed(self) -> dict[str, Any]:
+        """Fields without which PEFT makes no config at all."""
+        return {}
+
+    def go_on(self, model: Any, folder: Path) -> Any:
+        """The adapter in `folder` as it is, trainable; its own shape and targets hold, not the recipe's."""
+        from cairn.adapters.reading import attach_other, read_other
+
+        saved = read_other(folder)
+        if saved.method.name != self.name:
+            raise AdapterError(
+                f"the adapter was made by the method '{saved.method.name}'",
+                where=str(folder),
+                next_step=f"set adapter.name={saved.method.name}",
+            )
+        return attach_other(model, saved, trainable=True)
+
+    def save(self, model: Any, folder: Path) -> None:
+        """A PEFT directory."""
+        from cairn.adapters.files import save_peft
+
+        save_peft(model, folder)
+
+
+def peft_class(name: str) -> Any:
+    """PEFT's config class of the method called `name` here."""
+    from peft import PeftType
+    from peft.mapping import PEFT_TYPE_TO_CONFIG_MAPPING
+
+    return PEFT_TYPE_TO_CONFIG_MAPPING[PeftType(name.upper())]
+
+
+def undivided(
+    shapes: Mapping[str, tuple[int, int]], size: int, key: str, *, outputs_too: bool = False
+) -> Iterator[str]:
+    """The first layer whose inputs (or outputs) `size` does not divide."""
+    for path, (inputs, outputs) in shapes.items():
+        if inputs % size or (outputs_too and outputs % size):
+            yield f"{key}={size} does not divide {path} ({inputs} → {outputs})"
+            return

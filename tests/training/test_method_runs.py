@@ -1,0 +1,149 @@
+"""Whole runs with adapter methods beside plain LoRA: stopped, resumed, gone on from, and evaluated as they were trained."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.training.runs import losses, recipe_for, run_local, write_comparisons, write_documents
+
+from cairn.adapters.attach import attach_saved
+from cairn.config.load import with_overrides
+from cairn.data.documents import read_documents
+from cairn.errors import UserError
+from cairn.evaluation.bits_per_byte import score_documents, totals
+from cairn.evaluation.subject import Subject
+from cairn.models.load import load_model
+from cairn.plugins import METHODS
+from cairn.training.fit import require_fit
+from cairn.training.folder import ADAPTER
+
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("group")]
+
+SUITED: dict[str, dict[str, Any]] = {
+    "adamss": {"rank": 8},
+    "c3a": {"block_size": 16},
+    "fourierft": {"frequencies": 50},
+    "oft": {"block_size": 16},
+    "pvera": {"rank": 16},
+    "road": {"group_size": 32},
+    "trainable_tokens": {"tokens": list(range(64, 128))},
+    "vblora": {"length": 16, "vectors": 16},
+    "vera": {"rank": 16},
+    "waveft": {"frequencies": 50},
+    "freeze": {"layers": 1},
+}
+OTHERS = {
+    "dora": {"name": "lora", "rank": 4, "use_dora": True},
+    "pissa": {"name": "lora", "rank": 4, "init": "pissa"},
+    "lora-fa": {"name": "lora", "rank": 4, "freeze_a": True},
+    "lora in one layer, with a norm": {"name": "lora", "rank": 4, "layers": [1], "modules_to_save": ["norm"]},
+}
+DAILY = ("oft", "ia3", "freeze", "dora", "pissa")
+SETTINGS: dict[str, dict[str, Any]] = {
+    **{name: {"name": name, **SUITED.get(name, {})} for name in METHODS.names() if name not in ("lora", "full")},
+    **OTHERS,
+}
+for settings in SETTINGS.values():
+    kind = METHODS.load(settings["name"])
+    if "rank" in kind.Config.model_fields:
+        settings.setdefault("rank", 8)
+
+
+@pytest.mark.parametrize("case", [pytest.param(c, marks=() if c in DAILY else pytest.mark.full) for c in SETTINGS])
+def test_stopped_and_resumed_a_run_is_the_same_and_its_result_is_what_was_trained(
+    case: str, tmp_path: Path, tiny_path: Path
+) -> None:
+    held_out = write_documents(tmp_path / "held_out.jsonl", 4, offset=50)
+    recipe = recipe_for(
+        tmp_path,
+        tiny_path,
+        adapter=SETTINGS[case],
+        data={"validation": [str(held_out)]},
+        training={"steps": 6, "checkpoint_every": 2, "evaluate_documents": 4},
+    )
+    require_fit(recipe)
+    straight = run_local(recipe)
+    assert losses(straight)[-1] < losses(straight)[0]
+    again = with_overrides(recipe, {"storage.run": "again"})
+    run_local(again, stop_after=3)
+    assert losses(run_local(again)) == losses(straight)
+    assert_scores(again, tiny_path, straight[-1]["held_out_bpb"])
+
+
+def assert_scores(recipe: Any, base: Path, wanted: float) -> None:
+    """The published folder, opened on the untouched base, scores the held-out text as the run did at its end."""
+    subject = Subject(str(base), str(recipe.run_path / ADAPTER))
+    documents = list(read_documents([str(recipe.data.validation[0])]))
+    window = recipe.data.sequence_length
+    found = totals(score_documents(subject.load(), subject.load_tokenizer(), documents, window=window))
+    assert found.bits_per_byte == pytest.approx(wanted, rel=1e-4)
+
+
+@pytest.mark.parametrize("case", ["pissa", pytest.param("vblora", marks=pytest.mark.full), "oft"])
+def test_dpo_starts_at_log_2_whatever_the_adapter_begins_with(case: str, tmp_path: Path, tiny_path: Path) -> None:
+    held_out = write_comparisons(tmp_path / "held_out.jsonl", 4)
+    recipe = recipe_for(
+        tmp_path,
+        tiny_path,
+        "dpo",
+        adapter=SETTINGS[case],
+        data={"validation": [str(held_out)]},
+        training={"steps": 2},
+    )
+    assert run_local(recipe)[0]["loss"] == pytest.approx(math.log(2), abs=1e-5)
+
+
+def test_a_run_goes_on_from_another_methods_result(tmp_path: Path, tiny_path: Path) -> None:
+    first = recipe_for(tmp_path / "first", tiny_path, adapter=SETTINGS["oft"], training={"steps": 3})
+    run_local(first)
+    adapter = str(first.run_path / ADAPTER)
+    second = recipe_for(
+        tmp_path / "second",
+        tiny_path,
+        model={"path": str(tiny_path), "adapter": adapter},
+        adapter={"name": "oft"},
+        training={"steps": 1},
+    )
+    start = run_local(second)[0]["loss"]
+    model = attach_saved(load_model(tiny_path, precision="fp32"), adapter)
+    assert model.peft_config["default"].oft_block_size == 16
+    assert start < run_local(with_overrides(first, {"storage.run": "anew", "training.steps": 1}))[0]["loss"]
+    with pytest.raises(UserError, match="was made by the method 'oft'"):
+        run_local(with_overrides(second, {"adapter": {"name": "ia3"}, "storage.run": "other"}))
+
+
+def test_all_that_does_not_fit_is_said_at_once_with_a_table_of_what_is_reached(tmp_path: Path, tiny_path: Path) -> None:
+    recipe = recipe_for(
+        tmp_path,
+        tiny_path,
+        adapter={
+            "name": "lora",
+            "rank": 128,
+            "targets": ["q_proj"],
+            "rank_pattern": {"v_proj": 2},
+            "modules_to_save": ["q_proj", "nope", "embed_tokens"],
+        },
+    )
+    with pytest.raises(UserError) as refused:
+        require_fit(recipe)
+    for reason in (
+        "adapter.rank=128 is above the smaller side",
+        "adapter.rank_pattern names 'v_proj'",
+        "'q_proj' is in adapter.targets and in adapter.modules_to_save",
+        "names 'nope', which is no module",
+        "tied to the model's other end",
+        "attention  2 of 2",
+    ):
+        assert reason in str(refused.value), reason
+    for adapter, reason in (
+        ({"name": "lora", "targets": ["q_prj"]}, "did you mean 'q_proj'"),
+        ({"name": "lora", "layers": [0, 99]}, "there is no layer 99"),
+        ({"name": "oft", "block_size": 48}, "block_size=48 does not divide"),
+        ({"name": "trainable_tokens", "tokens": [7, 999999]}, "adapter.tokens has 999999"),
+        ({"name": "freeze", "layers": 9}, "adapter.layers=9 of a model with 2 layers"),
+    ):
+        with pytest.raises(UserError, match=reason):
+            require_fit(with_overrides(recipe, {"adapter": adapter}))
