@@ -92,5 +92,6 @@ def peak_of(device: torch.device, precision: str) -> float | None:
 
 
 def _size(module: Any) -> int:
-    """By the layer's shape: a quantised or divided weight has another."""
+    """By the layer's shape: a quantised or divided weight has another, and an adapter may be around it."""
+    module = getattr(module, "base_layer", module)
     return int(module.in_features * module.out_features if isinstance(module, nn.Linear) else module.nx * module.nf)
