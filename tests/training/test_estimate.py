@@ -17,6 +17,7 @@ from tests.training.toys import batch
 from cairn.cli.main import run as command
 from cairn.config.recipe import Recipe
 from cairn.data.pipeline import provided_local
+from cairn.errors import UserError
 from cairn.models.activations import counted
 from cairn.models.quantization import quantised_bytes, quantised_linears
 from cairn.training.estimate import Part, estimate
@@ -125,6 +126,12 @@ def test_workers_and_stages_divide(wide_path: Path, tmp_path: Path) -> None:
     assert "reference model" not in alone, "an adapter's reference is its own base"
     assert told(1, offload_optimizer=True)["optimizer state"].on_host
     assert "prepacked weights" not in alone
+
+
+def test_a_method_that_needs_the_weights_says_so(wide_path: Path, tmp_path: Path) -> None:
+    for name in ("frod", "vblora"):
+        with pytest.raises(UserError, match=f"'{name}' computes with the base's weights"):
+            estimate(recipe_for(tmp_path, wide_path, adapter={"name": name}), on_gpu=True)
 
 
 def test_the_command(wide_path: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -9,6 +9,7 @@ from stage 2, weights at stage 3 (Rajbhandari et al. 2020, arXiv 1910.02054, sec
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,6 +17,7 @@ import torch
 from torch import nn
 
 from cairn.config.recipe import Recipe
+from cairn.errors import UserError
 from cairn.models.activations import kept_bytes, register_counted_attention
 from cairn.models.head import CHUNK_LOGITS
 from cairn.models.kernels.measure import packed_dtype
@@ -67,25 +69,39 @@ class Planned:
 
 
 def estimate(recipe: Recipe, *, on_gpu: bool) -> list[Part]:
-    """The parts of one worker's memory; ModelError and AdapterError as the run itself would raise them."""
-    planned, settings = _planned(recipe), recipe.training
-    tokens = f"{settings.micro_batch} × {recipe.data.sequence_length} tokens"
-    kept = kept_bytes(
-        planned.model,
-        rows=settings.micro_batch,
-        length=recipe.data.sequence_length,
-        recomputed=settings.gradient_checkpointing,
-    )
+    """The parts of one worker's memory; ModelError and AdapterError as the run itself would raise them.
+
+    Raises UserError for a method that looks at the base's numbers before it knows its size.
+    """
+    settings, length = recipe.training, recipe.data.sequence_length
+    tokens = f"{settings.micro_batch} × {length} tokens"
+    with _without_values(recipe.adapter.name):
+        planned, recomputed = _planned(recipe), settings.gradient_checkpointing
+        kept = kept_bytes(planned.model, rows=settings.micro_batch, length=length, recomputed=recomputed)
     parts = [
         *_weights(planned),
         *_optimizer_parts(planned),
         *_reference_parts(planned),
-        Part("activations", kept, tokens + (", recomputed" if settings.gradient_checkpointing else "")),
+        Part("activations", kept, tokens + (", recomputed" if recomputed else "")),
         Part("logits and loss", _logits_bytes(planned), "a chunk, its copy in fp32 and its gradient"),
     ]
     if not on_gpu and settings.zero_stage < 3:
         parts.append(Part("prepacked weights", _packed_bytes(planned), "for products on a CPU, where they pay"))
     return [part for part in parts if part.bytes]
+
+
+@contextmanager
+def _without_values(method: str) -> Iterator[None]:
+    try:
+        yield
+    except (NotImplementedError, RuntimeError) as error:
+        if "meta" not in str(error).lower():
+            raise
+        raise UserError(
+            f"the method '{method}' computes with the base's weights, which are not loaded for an estimate",
+            where="adapter.name",
+            next_step="estimate with lora, whose activations are about the same, or try training.steps=1",
+        ) from error
 
 
 def _planned(recipe: Recipe) -> Planned:
