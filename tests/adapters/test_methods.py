@@ -13,7 +13,8 @@ import pytest
 import torch
 
 from cairn.adapters.attach import attach_saved
-from cairn.adapters.proof import LIBRARIES, proven, verdicts
+from cairn.adapters.proof import LIBRARIES, verdicts
+from cairn.adapters.proven import proven
 from cairn.adapters.specimens import ARCHITECTURES, build_specimen, probe_tokens
 from cairn.errors import AdapterError
 from cairn.plugins import METHODS
@@ -87,7 +88,7 @@ def test_what_began_in_the_base_is_saved_for_the_untouched_base(init, dtype, tmp
         ({"auto_mapping": None, "coft": True}, "coft = True"),
         ({"no_such_field": "x"}, "no_such_field"),
         ({"peft_type": "XLORA"}, "which is no method here"),
-        ({"layers_to_transform": [0]}, "missing|no place|layers_to_transform"),
+        ({"layers_to_transform": [0]}, "layers_to_transform"),
     ],
 )
 def test_a_config_that_asks_for_more_is_refused_and_the_model_left_alone(change, reason, tmp_path):

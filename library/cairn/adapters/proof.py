@@ -12,7 +12,6 @@ import tempfile
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from importlib import metadata
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -21,6 +20,7 @@ from cairn.adapters.attach import attach_saved, attach_weights
 from cairn.adapters.convert import to_lora
 from cairn.adapters.method import Method
 from cairn.adapters.peft_method import PeftMethod
+from cairn.adapters.proven import PROVEN, proven
 from cairn.adapters.specimens import ARCHITECTURES, build_specimen, probe_tokens
 from cairn.errors import AdapterError
 from cairn.plugins import METHODS
@@ -44,7 +44,6 @@ SUITED: dict[str, dict[str, Any]] = {
 SMALL_RANK = 8
 
 
-PROVEN = Path(__file__).with_name("proven.json")
 LIBRARIES = ("peft", "transformers", "torch")
 
 
@@ -83,12 +82,6 @@ def verdicts(name: str, architecture: str) -> dict[str, Any]:
     except (ValueError, TypeError, RuntimeError, NotImplementedError, AttributeError, AdapterError) as error:
         return {"fails": f"{type(error).__name__}: {str(error).splitlines()[0][:160]}"}
     return {claim: value.holds if isinstance(value, Claim) else value for claim, value in found.items()}
-
-
-def proven() -> dict[str, Any]:
-    """What was proven, with which versions: {"versions": …, "methods": {name: {architecture: verdicts}}}."""
-    kept: dict[str, Any] = json.loads(PROVEN.read_text())
-    return kept
 
 
 def write_proven(names: Sequence[str] | None = None) -> None:

@@ -17,7 +17,7 @@ import torch
 from pydantic import ValidationError
 
 from cairn.adapters.files import WEIGHTS_FILE, file_problems, refused
-from cairn.adapters.peft_config import INERT, SCORES, SPEAKS, read_fields
+from cairn.adapters.peft_config import INERT, NEUTRAL, SCORES, SPEAKS, read_fields
 from cairn.adapters.peft_method import PeftMethod
 from cairn.plugins import METHODS
 
@@ -25,6 +25,8 @@ FLOATS = ("F32", "F16", "BF16")
 WHOLE = ("I32", "I64")
 TAKEN = ("peft_type", "task_type", "target_modules", "auto_mapping")
 """Fields that are read apart from the method's own."""
+CHOOSING = ("exclude_modules", "layers_to_transform", "layers_pattern")
+"""Fields that leave out some of the layers that `target_modules` names."""
 
 
 @dataclass(frozen=True)
@@ -92,7 +94,10 @@ def _foreign(method: type[PeftMethod], config: Mapping[str, Any]) -> Iterator[st
     """Fields that would do something that the method's Config does not know of."""
     defaults = json.loads(json.dumps(method().peft_defaults() | method.fixed, default=_plain))
     for name, value in config.items():
-        if name in TAKEN or name in INERT or name in method.words():
+        if name in CHOOSING and value not in NEUTRAL:
+            yield f"{name} = {str(value)[:60]} leaves out layers: target_modules must name each one by its path"
+            continue
+        if name in TAKEN or name in INERT or name in CHOOSING or name in method.words():
             continue
         if name not in defaults or value != defaults[name]:
             yield f"the field {name} = {str(value)[:60]} is not one that the method '{method.name}' takes"

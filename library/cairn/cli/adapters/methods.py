@@ -20,7 +20,7 @@ def command(
     """List the adapter methods: what each can, proven on five architectures with the pinned versions."""
     import json
 
-    from cairn.adapters.proof import proven
+    from cairn.adapters.proven import proven
     from cairn.cli.terminal import say, show_table
 
     if prove is not None:
