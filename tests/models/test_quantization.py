@@ -160,6 +160,15 @@ def test_adapters_are_served_beside_a_quantised_base(
         assert answer.logprobs[0].logprob == pytest.approx(float(wanted[answer.tokens[0]]), abs=tolerance)
 
 
+def test_a_service_holds_its_base_in_few_bits(wide_path: Path, tmp_path: Path) -> None:
+    from cairn.serving.base import load_base
+    from cairn.serving.settings import InferenceSettings
+
+    settings = {"model": str(wide_path), "storage": str(tmp_path), "quantization": "int8"}
+    served = load_base(InferenceSettings.read(settings)).model
+    assert quantised_sha256(served) == quantised_sha256(load(wide_path, "int8"))
+
+
 @pytest.mark.parametrize(("method", "packages"), [("gptq", "optimum and gptqmodel"), ("awq", "gptqmodel")])
 def test_a_base_that_is_quantised_already_needs_its_package(
     method: str, packages: str, tiny_path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -130,7 +130,7 @@ def test_workers_and_stages_divide(wide_path: Path, tmp_path: Path) -> None:
 
 def test_a_method_that_needs_the_weights_says_so(wide_path: Path, tmp_path: Path) -> None:
     for name in ("frod", "vblora"):
-        with pytest.raises(UserError, match=f"'{name}' computes with the base's weights"):
+        with pytest.raises(UserError, match=f"'{name}' on this model cannot be followed without weights"):
             estimate(recipe_for(tmp_path, wide_path, adapter={"name": name}), on_gpu=True)
 
 

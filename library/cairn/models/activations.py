@@ -6,7 +6,8 @@ stands in by what a memory-efficient kernel keeps: queries, keys and values of e
 each row of the softmax (Dao et al. 2022, arXiv 2205.14135, algorithm 4). Where activations are recomputed, the input of
 every layer stays, and the largest layer's own once (Chen et al. 2016, arXiv 1604.06174).
 
-Not counted: what the backward pass holds beside that, and the allocator's loss.
+Not counted: the backward pass's own, the allocator's loss, and whole attention matrices where a model needs them
+(dropout in its attention, as GPT-2; a softcap, as Gemma 2).
 """
 
 from __future__ import annotations

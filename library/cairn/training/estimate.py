@@ -71,7 +71,7 @@ class Planned:
 def estimate(recipe: Recipe, *, on_gpu: bool) -> list[Part]:
     """The parts of one worker's memory; ModelError and AdapterError as the run itself would raise them.
 
-    Raises UserError for a method that looks at the base's numbers before it knows its size.
+    Raises UserError where a method looks at the base's numbers, or a layer's kernel is not known to the meta device.
     """
     settings, length = recipe.training, recipe.data.sequence_length
     tokens = f"{settings.micro_batch} × {length} tokens"
@@ -94,13 +94,12 @@ def estimate(recipe: Recipe, *, on_gpu: bool) -> list[Part]:
 def _without_values(method: str) -> Iterator[None]:
     try:
         yield
-    except (NotImplementedError, RuntimeError) as error:
-        if "meta" not in str(error).lower():
-            raise
+    except (NotImplementedError, RuntimeError) as error:  # NotImplementedError: torch's word for "not on meta"
+        reason = str(error).partition("\n")[0][:120]
         raise UserError(
-            f"the method '{method}' computes with the base's weights, which are not loaded for an estimate",
+            f"the method '{method}' on this model cannot be followed without weights ({reason})",
             where="adapter.name",
-            next_step="estimate with lora, whose activations are about the same, or try training.steps=1",
+            next_step="estimate with lora or in bf16, which is close, or try training.steps=1",
         ) from error
 
 
