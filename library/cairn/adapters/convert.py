@@ -13,7 +13,10 @@ from typing import Any
 import torch
 from transformers.pytorch_utils import Conv1D
 
-from cairn.adapters.files import LoraWeights
+from cairn.adapters.compress import Pruned
+from cairn.adapters.factors import Deviation
+from cairn.adapters.files import MAX_RANK, is_transposed
+from cairn.adapters.plain import plain_lora
 from cairn.errors import AdapterError
 from cairn.models.linears import linear_kinds, linear_shapes
 from cairn.models.unwrap import base_of
@@ -23,36 +26,25 @@ NOTHING = 1e-12
 
 
 @torch.no_grad()
-def to_lora(adapted: Any, *, rank: int | None = None) -> tuple[LoraWeights, float]:
-    """The LoRA of `rank` (None: as much as it takes) nearest to the adapter of a PEFT model, and its relative error
-    ‖ΔW − scaling·B·A‖ / ‖ΔW‖ over all layers (Frobenius; Eckart and Young 1936). alpha = rank, so scaling = 1.
+def to_lora(adapted: Any, *, rank: int | None = None) -> Pruned:
+    """The LoRA of `rank` (None: as much as it takes, at most MAX_RANK) nearest to the adapter of a PEFT model, with its relative error
+    ‖ΔW − scaling·B·A‖ / ‖ΔW‖ (Frobenius; Eckart and Young 1936).
 
     Raises AdapterError for an adapter that changes anything but linears, or nothing at all.
     """
     deltas = _changes(adapted)
     if not deltas:
-        raise AdapterError(
-            "the adapter changes no linear layer", where="adapter", next_step="train it, or keep it as it is"
-        )
-    layers, ranks, lost, whole = {}, {}, 0.0, 0.0
+        raise AdapterError("the adapter changes no linear layer", next_step="train it, or keep it as it is")
+    layers, lost, whole = {}, {}, {}
     for path, delta in deltas.items():
         u, s, v = torch.linalg.svd(delta, full_matrices=False)
-        kept = min(rank or _needed(s), len(s))
+        kept = min(rank or _needed(s), len(s), MAX_RANK)
         root = s[:kept].sqrt()
         layers[path] = ((root[:, None] * v[:kept]).float(), (u[:, :kept] * root).float())
-        ranks[path] = kept
-        lost += float(s[kept:].square().sum())
-        whole += float(s.square().sum())
-    largest = max(ranks.values())
-    config = {
-        "peft_type": "LORA",
-        "r": largest,
-        "lora_alpha": largest,
-        "rank_pattern": {path: size for path, size in ranks.items() if size != largest},
-        "alpha_pattern": {path: size for path, size in ranks.items() if size != largest},
-    }
-    weights = LoraWeights(largest, float(largest), dict.fromkeys(layers, 1.0), layers, config)
-    return weights, (lost / whole) ** 0.5
+        lost[path], whole[path] = float(s[kept:].square().sum()), float(s.square().sum())
+    total = (sum(lost.values()) / sum(whole.values())) ** 0.5
+    error = Deviation(total, {path: (lost[path] / whole[path]) ** 0.5 for path in layers})
+    return Pruned(plain_lora(layers, transposed=is_transposed(adapted, list(layers))), error)
 
 
 def _needed(singular: torch.Tensor) -> int:
@@ -77,7 +69,6 @@ def _changes(adapted: Any) -> dict[str, torch.Tensor]:
         if path not in shapes or path == name:
             raise AdapterError(
                 f"the adapter changes {name}{f' ({kinds[path]})' if path in kinds else ''}, which a LoRA cannot",
-                where="adapter",
                 next_step="keep it as it is",
             )
         found[path] = delta.T if isinstance(merged.get_submodule(path), Conv1D) else delta

@@ -170,8 +170,9 @@ def _converts(method: Method, architecture: str) -> Claim:
     adapted, _ = _trained(method, build_specimen(architecture), STEPS)
     expected = _logits(adapted.eval())
     exact = method.can.converts == "exact"
-    weights, error = to_lora(adapted, rank=getattr(method.config, "rank", None) if exact else None)
-    off = _difference(_logits(attach_weights(build_specimen(architecture), weights)), expected)
+    found = to_lora(adapted, rank=getattr(method.config, "rank", None) if exact else None)
+    error = found.error.total
+    off = _difference(_logits(attach_weights(build_specimen(architecture), found.weights)), expected)
     return Claim(off < CLOSE and (not exact or error < CLOSE), max(off, error))
 
 

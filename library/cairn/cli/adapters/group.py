@@ -7,6 +7,7 @@ import typer
 from cairn.cli.adapters import (
     add,
     combine,
+    convert,
     delete,
     diff,
     list_,
@@ -25,5 +26,21 @@ app = typer.Typer(
     help="Published adapters: what there is, what is in them, and what can be made of them.", no_args_is_help=True
 )
 
-for module in (list_, show, verify, diff, add, promote, delete, combine, stack, prune, merge, route, routers, methods):
+for module in (
+    list_,
+    show,
+    verify,
+    diff,
+    add,
+    promote,
+    delete,
+    combine,
+    stack,
+    prune,
+    convert,
+    merge,
+    route,
+    routers,
+    methods,
+):
     app.command(module.NAME)(module.command)
