@@ -299,7 +299,7 @@ storage:
 """,
     {
         "adapter_name_or_path": "taken",
-        "use_dora": "no key adapter.use_dora for lora",
+        "use_dora": "taken",
         "simpo_gamma": "has no effect with stage dpo",
         "pref_loss": "taken",
     },
