@@ -16,7 +16,7 @@ import psutil
 import pytest
 import ray.train
 from tests.tiny import save_tiny
-from tests.training.runs import losses, recipe_for, run_local
+from tests.training.runs import losses, recipe_for, run_local, write_conversations
 
 from cairn.config.load import with_overrides
 from cairn.config.recipe import Recipe
@@ -38,6 +38,10 @@ def quick_start() -> Iterator[None]:
         yield
 
 
+EVALUATED = {"training.evaluate_every": 8, "training.evaluate_documents": 5}
+HELD_OUT = "held_out_bpb"
+
+
 def two_workers(folder: Path, model: Path, **training: Any) -> Recipe:
     """20 steps under ZeRO 2, a checkpoint every fifth."""
     keys = {"workers": 2, "micro_batch": 1, "zero_stage": 2, "checkpoint_every": 5, **training}
@@ -48,8 +52,10 @@ def two_workers(folder: Path, model: Path, **training: Any) -> Recipe:
 def undisturbed(
     ray_cluster: None, quick_start: None, tmp_path_factory: pytest.TempPathFactory, tiny_path: Path
 ) -> tuple[Recipe, TrainingResult]:
-    """A run from the first to the last step."""
-    recipe = two_workers(tmp_path_factory.mktemp("undisturbed"), tiny_path)
+    """A run from the first to the last step, evaluated by a task beside it."""
+    folder = tmp_path_factory.mktemp("undisturbed")
+    held_out = {"data.validation": [str(write_conversations(folder / "held_out.jsonl", 5))], **EVALUATED}
+    recipe = with_overrides(two_workers(folder, tiny_path), {**held_out, "training.evaluate_in_background": True})
     return recipe, train(recipe)
 
 
@@ -86,8 +92,13 @@ def test_a_finished_run_is_not_done_again(undisturbed: tuple[Recipe, TrainingRes
 def test_one_worker_has_the_same_losses(
     undisturbed: tuple[Recipe, TrainingResult], tmp_path: Path, tiny_path: Path
 ) -> None:
-    alone = recipe_for(tmp_path, tiny_path, "sft")
-    assert losses(run_local(alone)) == pytest.approx(losses(read_metrics(undisturbed[0].run_path)), rel=1e-5)
+    validation = [str(path) for path in undisturbed[0].data.validation]
+    alone = with_overrides(recipe_for(tmp_path, tiny_path, "sft"), {"data.validation": validation, **EVALUATED})
+    here, there = run_local(alone), read_metrics(undisturbed[0].run_path)
+    assert losses(here) == pytest.approx(losses(there), rel=1e-5)
+    found = [{line["step"]: line[HELD_OUT] for line in lines if HELD_OUT in line} for lines in (here, there)]
+    assert list(found[1]) == [8, 16, 20]
+    assert found[1] == pytest.approx(found[0], rel=1e-5)
 
 
 @pytest.mark.usefixtures("group")
@@ -96,7 +107,8 @@ def test_one_worker_takes_over_from_two(
 ) -> None:
     """The checkpoint of two workers under ZeRO 2 goes on in one under ZeRO 0."""
     recipe, result = undisturbed
-    alone = recipe_for(tmp_path, tiny_path, "sft", data={"train": list(recipe.data.train)})
+    data = {"train": list(recipe.data.train), "validation": list(recipe.data.validation)}
+    alone = recipe_for(tmp_path, tiny_path, "sft", data=data)
     name = "step_00000015"
     shutil.copytree(result.run_path / CHECKPOINTS / name, alone.run_path / CHECKPOINTS / name)
     shutil.copy(result.run_path / METRICS, alone.run_path / METRICS)
