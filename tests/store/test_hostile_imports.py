@@ -29,8 +29,7 @@ STRANGE: tuple[Any, ...] = (
 def bend_config(folder: Path, draw: random.Random) -> None:
     """Other values under its own keys, and keys that PEFT acts on."""
     config = json.loads((folder / CONFIG).read_text())
-    known = [key for key in config if key not in ("task_type", "modules_to_save")]
-    keys = [*known, "megatron_config", "auto_mapping", "shadow_model", "loftq_config", "use_dora", "corda_config"]
+    keys = [*config, "megatron_config", "auto_mapping", "shadow_model", "loftq_config", "use_dora", "corda_config"]
     for key in draw.sample(keys, draw.randint(1, 4)):
         config[key] = draw.choice(STRANGE)
     (folder / CONFIG).write_text(json.dumps(config))

@@ -94,10 +94,12 @@ def scaling(config: Mapping[str, Any], path: str) -> float:
 def _problems(config: Mapping[str, Any]) -> Iterator[str]:
     if config.get("peft_type") != "LORA":
         yield f"peft_type is {config.get('peft_type')!r}, only LORA can be read"
-    if config.get("task_type") not in (None, SPEAKS, SCORES):
-        yield f"task_type is {config['task_type']!r}, neither {SPEAKS} nor {SCORES}"
-    if not set(config.get("modules_to_save") or ()) <= HEADS.get(config.get("task_type") or SPEAKS, frozenset()):
-        yield f"modules_to_save is {_short(config['modules_to_save'])}, only the head of an adapter that scores may be"
+    task, whole = config.get("task_type"), config.get("modules_to_save") or []
+    if task not in (None, SPEAKS, SCORES):
+        yield f"task_type is {_short(task)}, neither {SPEAKS} nor {SCORES}"
+    heads = HEADS[SCORES] if task == SCORES else frozenset()
+    if not isinstance(whole, list) or not all(isinstance(name, str) and name in heads for name in whole):
+        yield f"modules_to_save is {_short(whole)}, only the head of an adapter that scores may be"
     if not _is_rank(config.get("r")):
         yield f"r is {config.get('r')!r}, not a positive whole number"
     if not _is_alpha(config.get("lora_alpha")):

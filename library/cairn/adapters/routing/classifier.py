@@ -2,7 +2,7 @@
 
 Last hidden states lie in a narrow cone, so both kinds first take away the centre: the mean of the adapters' own means,
 to which a large set adds no more than a small one. What is left is brought to length 1; of a prompt that is like none of
-the sets it points elsewhere, and neither kind is sure of it.
+the sets it points elsewhere, and it stays below the threshold.
 """
 
 from __future__ import annotations
