@@ -36,11 +36,18 @@ def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
     return 2 if config.args == config.getini("testpaths") else 0
 
 
+@pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """What starts Ray takes turns in one process; everything else goes file by file."""
+    """What starts Ray takes turns in one process, from the beginning on, for it is the longer part; everything else goes
+    file by file. Before xdist, which reads the marks once."""
     for item in items:
-        starts_ray = any(item.get_closest_marker(name) for name in ("ray", "cluster"))
-        item.add_marker(pytest.mark.xdist_group("ray" if starts_ray else item.path.stem))
+        item.add_marker(pytest.mark.xdist_group("ray" if starts_ray(item) else item.location[0]))
+    items.sort(key=starts_ray, reverse=True)
+
+
+def starts_ray(item: pytest.Item) -> bool:
+    """Whether the test is marked so."""
+    return any(item.get_closest_marker(name) for name in ("ray", "cluster"))
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
