@@ -87,7 +87,8 @@ def test_what_began_in_the_base_is_saved_for_the_untouched_base(init, dtype, tmp
         ({"oft_block_size": -3}, "greater than"),
         ({"auto_mapping": None, "coft": True}, "coft = True"),
         ({"no_such_field": "x"}, "no_such_field"),
-        ({"peft_type": "XLORA"}, "which is no method here"),
+        ({"peft_type": "NO_SUCH"}, "which is no method here"),
+        ({"peft_type": "XLORA"}, "the method 'xlora' is not taken: PEFT's generates without a cache"),
         ({"layers_to_transform": [0]}, "layers_to_transform"),
     ],
 )
@@ -95,8 +96,7 @@ def test_a_config_that_asks_for_more_is_refused_and_the_model_left_alone(change,
     method = METHODS.load("oft")
     oft = method(method.Config(block_size=16))
     oft.save(oft.attach(build_specimen("llama")), tmp_path)
-    path = tmp_path / "adapter_config.json"
-    path.write_text(json.dumps(json.loads(path.read_text()) | change))
+    _saved_again(tmp_path, **change)
     base = build_specimen("llama")
     before = list(base.state_dict())
     with pytest.raises(AdapterError, match=reason):
@@ -125,6 +125,27 @@ def test_tensors_that_are_not_the_methods_are_refused_and_the_model_left_alone(t
         with pytest.raises(AdapterError, match=reason):
             attach_saved(base, tmp_path)
         assert list(base.state_dict()) == before
+
+
+def test_where_peft_stops_half_way_the_model_is_as_it_was(tmp_path):
+    """Groups of 64 outputs fit q_proj, the first layer, and not k_proj, the second."""
+    method = METHODS.load("road")
+    road = method(method.Config(group_size=32))
+    road.save(road.attach(build_specimen("llama")), tmp_path)
+    _saved_again(tmp_path, group_size=64)
+    base = build_specimen("llama")
+    before = list(base.state_dict())
+    with pytest.raises(AdapterError, match="PEFT cannot make it on this model"):
+        attach_saved(base, tmp_path)
+    assert list(base.state_dict()) == before
+    assert not any("lora" in type(module).__module__ or "peft" in type(module).__module__ for module in base.modules())
+    attach_saved(base, _saved_again(tmp_path, group_size=32))
+
+
+def _saved_again(folder: Path, **change: object) -> Path:
+    path = folder / "adapter_config.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | change))
+    return folder
 
 
 def test_the_command_prints_the_table_and_runs_a_proof():

@@ -10,6 +10,7 @@ import pytest
 from tests.training.runs import losses, recipe_for, run_local, write_comparisons, write_documents
 
 from cairn.adapters.attach import attach_saved
+from cairn.adapters.proof import small_values
 from cairn.config.load import with_overrides
 from cairn.config.recipe import Recipe
 from cairn.data.documents import read_documents
@@ -23,19 +24,6 @@ from cairn.training.folder import ADAPTER
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("group")]
 
-SUITED: dict[str, dict[str, Any]] = {
-    "adamss": {"rank": 8},
-    "c3a": {"block_size": 16},
-    "fourierft": {"frequencies": 50},
-    "oft": {"block_size": 16},
-    "pvera": {"rank": 16},
-    "road": {"group_size": 32},
-    "trainable_tokens": {"tokens": list(range(64, 128))},
-    "vblora": {"length": 16, "vectors": 16},
-    "vera": {"rank": 16},
-    "waveft": {"frequencies": 50},
-    "freeze": {"layers": 1},
-}
 OTHERS = {
     "dora": {"name": "lora", "rank": 4, "use_dora": True},
     "pissa": {"name": "lora", "rank": 4, "init": "pissa"},
@@ -43,14 +31,13 @@ OTHERS = {
     "lora in one layer, with a norm": {"name": "lora", "rank": 4, "layers": [1], "modules_to_save": ["norm"]},
 }
 DAILY = ("oft", "ia3", "freeze", "dora", "pissa")
+REFUSED = [name for name in METHODS.names() if METHODS.load(name).refused]
 SETTINGS: dict[str, dict[str, Any]] = {
-    **{name: {"name": name, **SUITED.get(name, {})} for name in METHODS.names() if name not in ("lora", "full")},
+    **{
+        name: {"name": name, **small_values(name)} for name in METHODS.names() if name not in ("lora", "full", *REFUSED)
+    },
     **OTHERS,
 }
-for settings in SETTINGS.values():
-    kind = METHODS.load(settings["name"])
-    if "rank" in kind.Config.model_fields:
-        settings.setdefault("rank", 8)
 
 
 @pytest.mark.parametrize("case", [pytest.param(c, marks=() if c in DAILY else pytest.mark.full) for c in SETTINGS])
@@ -121,6 +108,13 @@ def test_a_run_goes_on_from_another_methods_result(tmp_path: Path, tiny_path: Pa
         run_local(with_overrides(second, {"adapter": {"name": "ia3"}, "storage.run": "other"}))
 
 
+@pytest.mark.parametrize("name", REFUSED)
+def test_a_method_that_is_refused_says_why(name: str, tmp_path: Path, tiny_path: Path) -> None:
+    recipe = recipe_for(tmp_path, tiny_path, adapter={"name": name})
+    with pytest.raises(UserError, match=METHODS.load(name).refused[:40]):
+        require_fit(recipe)
+
+
 def test_all_that_does_not_fit_is_said_at_once_with_a_table_of_what_is_reached(tmp_path: Path, tiny_path: Path) -> None:
     recipe = recipe_for(
         tmp_path,
@@ -145,7 +139,7 @@ def test_all_that_does_not_fit_is_said_at_once_with_a_table_of_what_is_reached(t
     ):
         assert reason in str(refused.value), reason
     for adapter, reason in (
-        ({"name": "lora", "targets": ["q_prj"]}, "did you mean 'q_proj'"),
+        ({"name": "lora", "targets": ["q_prj", "v_prj"]}, "(?s)did you mean 'q_proj'.*did you mean 'v_proj'"),
         ({"name": "lora", "layers": [0, 99]}, "there is no layer 99"),
         ({"name": "oft", "block_size": 48}, "block_size=48 does not divide"),
         ({"name": "trainable_tokens", "tokens": [7, 999999]}, "adapter.tokens has 999999"),

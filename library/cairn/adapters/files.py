@@ -19,6 +19,7 @@ from cairn.adapters.peft_config import CONFIG_FILE, SCORES, expected_rank, has_s
 from cairn.errors import AdapterError
 from cairn.models.save import share_weights
 from cairn.models.scores import HEAD
+from cairn.models.skeleton import skeleton
 
 WEIGHTS_FILE = "adapter_model.safetensors"
 TEMPLATE_FILE = "chat_template.jinja"
@@ -136,12 +137,9 @@ def shape_problems(
 
 def shapes_of(base_config: Any) -> dict[str, tuple[int, int]]:
     """Path → (in, out) of the linears of the architecture that `base_config` describes; allocates no weights."""
-    from transformers import AutoModelForCausalLM
-
     from cairn.models.linears import linear_shapes
 
-    with torch.device("meta"):
-        return linear_shapes(AutoModelForCausalLM.from_config(base_config))
+    return linear_shapes(skeleton(base_config))
 
 
 def is_transposed(model: Any, paths: Sequence[str]) -> bool:

@@ -17,7 +17,7 @@ class Capabilities:
 
     `layers`: the classes it stands on. `quantised`: bases of bitsandbytes. `merges`: folds into the base's weights.
     `converts`: its update of a linear becomes a LoRA, "exact" at the rank that it has, or "approximate". `mixed`: rows
-    of one batch with different adapters in PEFT itself. `hooks`: the loop does more for it than for LoRA.
+    of one batch with different adapters in PEFT itself.
     """
 
     layers: tuple[str, ...] = ("Linear",)
@@ -25,7 +25,6 @@ class Capabilities:
     merges: bool = True
     converts: Literal["no", "approximate", "exact"] = "approximate"
     mixed: bool = False
-    hooks: bool = False
 
 
 class Method(Plugin):

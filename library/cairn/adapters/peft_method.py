@@ -40,20 +40,31 @@ class PeftMethod(Method):
         return find_targets(model, self.config.targets)
 
     def problems(self, model: Any) -> Iterator[str]:
-        """Targets that name nothing, and what `misfits` finds in those that are there."""
-        try:
-            paths = self.find(model)
-        except AdapterError as error:
-            yield f"{error.what}: {error.next_step}"
-            return
+        """Every target that names nothing, and what does not suit the layers that are there."""
         from cairn.models.linears import linear_shapes
         from cairn.models.unwrap import base_of
 
+        refusals = dict.fromkeys(self._refusals(model))
+        if refusals:
+            yield from refusals
+            return
+        paths = self.find(model)
         other = {type(base_of(model).get_submodule(path)).__name__ for path in paths} & {"Conv1D"}
         if other - set(self.can.layers):
             yield f"the method stands on {', '.join(self.can.layers)}, this model's layers are Conv1D"
         shapes = linear_shapes(model)
         yield from self.misfits({path: shapes[path] for path in paths if path in shapes})
+
+    def _refusals(self, model: Any) -> Iterator[str]:
+        """What `find` would raise, of each target by itself."""
+        targets = getattr(self.config, "targets", None)
+        each = [(name,) for name in targets] if isinstance(targets, tuple) else [targets]
+        for some in each:
+            alone = self.config.model_copy(update={"targets": some}) if targets is not None else self.config
+            try:
+                type(self)(alone).find(model)
+            except AdapterError as error:
+                yield f"{error.what}: {error.next_step}"
 
     def misfits(self, shapes: Mapping[str, tuple[int, int]]) -> Iterator[str]:
         """What of the Config does not suit layers of `shapes` (path → (in, out))."""
@@ -72,13 +83,9 @@ class PeftMethod(Method):
             raise AdapterError(
                 f"the method '{self.name}' is refused: {self.refused}", where="adapter.name", next_step="choose another"
             )
-        return self.inject(model, self.names(model, self.find(model)))
-
-    def names(self, model: Any, paths: list[str]) -> list[str]:
-        """How PEFT is told of `paths`."""
         from cairn.models.linears import shortest_names
 
-        return shortest_names(model, paths)
+        return self.inject(model, shortest_names(model, self.find(model)))
 
     def inject(self, model: Any, names: list[str]) -> Any:
         """A PEFT model over `model` with fresh adapters on the layers called `names`."""
@@ -93,17 +100,13 @@ class PeftMethod(Method):
         from cairn.models.linears import find_targets
 
         values = {"task_type": task_type(model), "target_modules": names, **self.fixed, **self.fields(model, names)}
-        if "fan_in_fan_out" in self.peft_defaults():
+        if "fan_in_fan_out" in peft_defaults(self.name):
             values["fan_in_fan_out"] = is_transposed(model, find_targets(model, names))
         return peft_class(self.name)(**values)
 
     def fields(self, model: Any, names: list[str]) -> dict[str, Any]:
         """PEFT's fields that the Config sets."""
         return dict(self.config.model_dump(exclude={"targets"}, by_alias=True))
-
-    def peft_defaults(self) -> dict[str, Any]:
-        """Every field of PEFT's config with its default."""
-        return dataclasses.asdict(peft_class(self.name)(**self.needed()))
 
     @classmethod
     def words(cls) -> dict[str, str]:
@@ -115,10 +118,6 @@ class PeftMethod(Method):
     def read(cls, config: Mapping[str, Any]) -> dict[str, Any]:
         """The Config's values out of a saved PEFT config."""
         return {key: config[field] for field, key in cls.words().items() if field in config}
-
-    def needed(self) -> dict[str, Any]:
-        """Fields without which PEFT makes no config at all."""
-        return {}
 
     def go_on(self, model: Any, folder: Path) -> Any:
         """The adapter in `folder` as it is, trainable; its own shape and targets hold, not the recipe's."""
@@ -146,6 +145,11 @@ def peft_class(name: str) -> Any:
     from peft.mapping import PEFT_TYPE_TO_CONFIG_MAPPING
 
     return PEFT_TYPE_TO_CONFIG_MAPPING[PeftType(name.upper())]
+
+
+def peft_defaults(name: str) -> dict[str, Any]:
+    """Every field of that class with its default."""
+    return dataclasses.asdict(peft_class(name)())
 
 
 def undivided(

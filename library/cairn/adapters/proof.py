@@ -9,7 +9,7 @@ from __future__ import annotations
 import copy
 import json
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib import metadata
 from typing import Any
@@ -19,7 +19,6 @@ import torch
 from cairn.adapters.attach import attach_saved, attach_weights
 from cairn.adapters.convert import to_lora
 from cairn.adapters.method import Method
-from cairn.adapters.peft_method import PeftMethod
 from cairn.adapters.proven import PROVEN, proven
 from cairn.adapters.specimens import ARCHITECTURES, build_specimen, probe_tokens
 from cairn.errors import AdapterError
@@ -28,22 +27,17 @@ from cairn.plugins import METHODS
 STEPS, RATE = 4, 3e-3
 CLOSE = 1e-4
 """Largest difference of a logit, relative to the largest."""
-SUITED: dict[str, dict[str, Any]] = {
-    "adamss": {"rank": 8},
+SMALL: dict[str, dict[str, Any]] = {
     "c3a": {"block_size": 16},
     "fourierft": {"frequencies": 50},
+    "freeze": {"layers": 1},
     "oft": {"block_size": 16},
-    "pvera": {"rank": 16},
     "road": {"group_size": 32},
-    "trainable_tokens": {"tokens": [3, 4, 5]},
+    "trainable_tokens": {"tokens": list(range(64, 96))},
     "vblora": {"length": 16, "vectors": 16},
-    "vera": {"rank": 16},
     "waveft": {"frequencies": 50},
 }
-"""Values that suit a small model, where the defaults are for a large one."""
 SMALL_RANK = 8
-
-
 LIBRARIES = ("peft", "transformers", "torch")
 
 
@@ -58,21 +52,30 @@ class Claim:
 def prove(name: str, architecture: str) -> dict[str, Any]:
     """Claim by name → Claim, of the method `name` on a small model; {"refused": reason} for one that is refused, {"unfit":
     reason} for one that does not suit the architecture."""
-    method = _made(name)
+    kind = METHODS.load(name)
+    method: Method = kind(kind.Config.parse(small_values(name)))
     if method.refused:
         return {"refused": method.refused}
     unfit = list(method.problems(build_specimen(architecture)))
     if unfit:
         return {"unfit": unfit[0]}
-    experiments: dict[str, Callable[[Method, str], Claim]] = {
-        "starts": _starts,
-        "trains": _trains,
-        "resumes": _resumes,
-        "reloads": _reloads,
-        "merges": _merges,
-        "converts": _converts,
+    trained = _trained(method, architecture, STEPS)
+    return {
+        "starts": _starts(method, architecture),
+        "trains": _trains(trained, architecture),
+        "resumes": _resumes(method, architecture, trained),
+        "reloads": _reloads(method, architecture, trained),
+        "converts": _converts(method, architecture, trained),
+        "merges": _merges(method, trained),  # the last, for it consumes the model
     }
-    return {claim: experiment(method, architecture) for claim, experiment in experiments.items()}
+
+
+def small_values(name: str) -> dict[str, Any]:
+    """Values of the method's keys that suit a small model, where the defaults are for a large one."""
+    values = dict(SMALL.get(name, {}))
+    if "rank" in METHODS.load(name).Config.model_fields:
+        values.setdefault("rank", SMALL_RANK)
+    return values
 
 
 def verdicts(name: str, architecture: str) -> dict[str, Any]:
@@ -93,13 +96,16 @@ def write_proven(names: Sequence[str] | None = None) -> None:
     PROVEN.write_text(json.dumps({"versions": versions, "methods": dict(sorted(kept.items()))}, indent=1) + "\n")
 
 
-def _made(name: str) -> Method:
-    kind = METHODS.load(name)
-    values = dict(SUITED.get(name, {}))
-    if "rank" in kind.Config.model_fields:
-        values.setdefault("rank", SMALL_RANK)
-    method: Method = kind(kind.Config.parse(values))
-    return method
+@dataclass(frozen=True)
+class _Trained:
+    """A model after some steps; `losses` before the first and after each."""
+
+    model: Any
+    optimizer: torch.optim.Optimizer
+    losses: list[float]
+
+    def logits(self) -> torch.Tensor:
+        return _logits(self.model.eval())
 
 
 def _starts(method: Method, architecture: str) -> Claim:
@@ -110,99 +116,82 @@ def _starts(method: Method, architecture: str) -> Claim:
     return Claim(error < CLOSE if method.starts_as_base else None, error)
 
 
-def _trains(method: Method, architecture: str) -> Claim:
+def _trains(trained: _Trained, architecture: str) -> Claim:
     """Every parameter gets a gradient, the loss falls, and the base is as it was, bit for bit."""
-    base = build_specimen(architecture)
-    kept = {name: value.clone() for name, value in base.state_dict().items()}
-    adapted, losses = _trained(method, base, STEPS)
-    trained = [parameter for parameter in adapted.parameters() if parameter.requires_grad]
-    reached = bool(trained) and all(parameter.grad is not None for parameter in trained)
-    frozen = {id(p) for p in adapted.parameters() if not p.requires_grad}
-    same = all(
-        torch.equal(parameter, kept[_bare(name)])
-        for name, parameter in adapted.named_parameters()
-        if id(parameter) in frozen and _bare(name) in kept
-    )
-    fallen = losses[-1] - losses[0]
+    kept = build_specimen(architecture).state_dict()
+    parameters = {_bare(name): parameter for name, parameter in trained.model.named_parameters()}
+    mine = [parameter for parameter in parameters.values() if parameter.requires_grad]
+    reached = bool(mine) and all(parameter.grad is not None for parameter in mine)
+    frozen = {name: p for name, p in parameters.items() if not p.requires_grad and name in kept}
+    same = all(torch.equal(parameter, kept[name]) for name, parameter in frozen.items())
+    fallen = trained.losses[-1] - trained.losses[0]
     return Claim(reached and same and fallen < 0, fallen)
 
 
-def _resumes(method: Method, architecture: str) -> Claim:
+def _resumes(method: Method, architecture: str, trained: _Trained) -> Claim:
     """Half of the steps, the parameters and moments into a fresh model, the other half: bit for bit the same."""
-    straight, _ = _trained(method, build_specimen(architecture), STEPS)
-    first, _ = _trained(method, build_specimen(architecture), STEPS // 2)
-    moments = first.optimizer_of_proof.state_dict()
-    parameters = {name: p.detach().clone() for name, p in first.named_parameters() if p.requires_grad}
-    second, _ = _trained(method, build_specimen(architecture), STEPS - STEPS // 2, parameters, moments)
-    return Claim(torch.equal(_logits(straight.eval()), _logits(second.eval())))
+    half = _trained(method, architecture, STEPS // 2)
+    again = _trained(method, architecture, STEPS, resumed=half)
+    return Claim(torch.equal(trained.logits(), again.logits()))
 
 
-def _reloads(method: Method, architecture: str) -> Claim:
-    adapted, _ = _trained(method, build_specimen(architecture), STEPS)
+def _reloads(method: Method, architecture: str, trained: _Trained) -> Claim:
     with tempfile.TemporaryDirectory() as folder:
-        method.save(adapted, folder)
+        method.save(trained.model, folder)
         reloaded = _reopened(method, architecture, folder)
-    error = _difference(_logits(reloaded), _logits(adapted.eval()))
+    error = _difference(_logits(reloaded), trained.logits())
     return Claim(error < CLOSE, error)
 
 
 def _reopened(method: Method, architecture: str, folder: str) -> Any:
-    if isinstance(method, PeftMethod):
+    if not method.makes_whole_model:
         return attach_saved(build_specimen(architecture), folder)
     from transformers import AutoModelForCausalLM
 
     return AutoModelForCausalLM.from_pretrained(folder, attn_implementation="eager").eval()
 
 
-def _merges(method: Method, architecture: str) -> Claim:
-    if not method.can.merges or not isinstance(method, PeftMethod):
-        return Claim(None)
-    adapted, _ = _trained(method, build_specimen(architecture), STEPS)
-    expected = _logits(adapted.eval())
-    error = _difference(_logits(adapted.merge_and_unload()), expected)
-    return Claim(error < CLOSE, error)
-
-
-def _converts(method: Method, architecture: str) -> Claim:
+def _converts(method: Method, architecture: str, trained: _Trained) -> Claim:
     """As a LoRA of full rank for any that merges linears; `exact` at the method's own rank."""
-    if method.can.converts == "no" or not isinstance(method, PeftMethod):
+    if method.can.converts == "no":
         return Claim(None)
-    adapted, _ = _trained(method, build_specimen(architecture), STEPS)
-    expected = _logits(adapted.eval())
     exact = method.can.converts == "exact"
-    found = to_lora(adapted, rank=getattr(method.config, "rank", None) if exact else None)
+    found = to_lora(trained.model, rank=getattr(method.config, "rank", None) if exact else None)
     error = found.error.total
-    off = _difference(_logits(attach_weights(build_specimen(architecture), found.weights)), expected)
+    off = _difference(_logits(attach_weights(build_specimen(architecture), found.weights)), trained.logits())
     return Claim(off < CLOSE and (not exact or error < CLOSE), max(off, error))
 
 
-def _trained(
-    method: Method,
-    base: Any,
-    steps: int,
-    parameters: dict[str, torch.Tensor] | None = None,
-    moments: dict[str, Any] | None = None,
-) -> tuple[Any, list[float]]:
-    """The model after some steps of AdamW on fixed tokens, from `parameters` and `moments` on; the losses."""
+def _merges(method: Method, trained: _Trained) -> Claim:
+    if not method.can.merges:
+        return Claim(None)
+    expected = trained.logits()
+    error = _difference(_logits(trained.model.merge_and_unload()), expected)
+    return Claim(error < CLOSE, error)
+
+
+def _trained(method: Method, architecture: str, steps: int, *, resumed: _Trained | None = None) -> _Trained:
+    """After `steps` steps of AdamW on fixed tokens, all of them or those that `resumed` has not taken yet."""
     torch.manual_seed(1)
-    adapted = method.attach(base)
-    named = {name: p for name, p in adapted.named_parameters() if p.requires_grad}
+    model = method.attach(build_specimen(architecture))
+    named = {name: p for name, p in model.named_parameters() if p.requires_grad}
     optimizer = torch.optim.AdamW(named.values(), lr=RATE)
-    with torch.no_grad():
-        for name, value in (parameters or {}).items():
-            named[name].copy_(value)
-    if moments is not None:
-        optimizer.load_state_dict(copy.deepcopy(moments))
-    losses = [_loss(adapted)]
-    first = STEPS - steps if moments is not None else 0
-    for step in range(first, first + steps):
+    first = 0
+    if resumed is not None:
+        first = len(resumed.losses) - 1
+        optimizer.load_state_dict(copy.deepcopy(resumed.optimizer.state_dict()))
+        before = dict(resumed.model.named_parameters())
+        with torch.no_grad():
+            for name, parameter in named.items():
+                parameter.copy_(before[name])
+    losses = [_loss(model)]
+    for step in range(first, steps):
         torch.manual_seed(step)  # as the training loop does: some methods draw noise
         optimizer.zero_grad()
-        adapted.train()(input_ids=probe_tokens(), labels=probe_tokens()).loss.backward()
+        model.train()(input_ids=probe_tokens(), labels=probe_tokens()).loss.backward()
         optimizer.step()
-        losses.append(_loss(adapted))
-    adapted.optimizer_of_proof = optimizer
-    return adapted, losses
+        losses.append(_loss(model))
+    return _Trained(model, optimizer, losses)
 
 
 @torch.no_grad()

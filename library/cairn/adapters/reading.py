@@ -18,7 +18,7 @@ from pydantic import ValidationError
 
 from cairn.adapters.files import WEIGHTS_FILE, file_problems, refused
 from cairn.adapters.peft_config import INERT, NEUTRAL, SCORES, SPEAKS, read_fields
-from cairn.adapters.peft_method import PeftMethod
+from cairn.adapters.peft_method import PeftMethod, peft_defaults
 from cairn.plugins import METHODS
 
 FLOATS = ("F32", "F16", "BF16")
@@ -48,7 +48,7 @@ def read_other(folder: str | Path) -> Saved:
     tensors = _tensors(folder / WEIGHTS_FILE, problems) if config is not None else {}
     if problems or config is None or method is None:
         raise refused(folder, problems)
-    return Saved(folder, method, list(config["target_modules"] or ()), tensors)
+    return Saved(folder, method, list(config.get("target_modules") or ()), tensors)
 
 
 def attach_other(model: Any, saved: Saved, *, trainable: bool = False) -> Any:
@@ -57,12 +57,13 @@ def attach_other(model: Any, saved: Saved, *, trainable: bool = False) -> Any:
 
     try:
         adapted = saved.method.inject(model, saved.names)
-    except Exception as error:
+    except Exception as error:  # whatever PEFT makes of numbers that came from anywhere
+        _strip(model)
         raise refused(saved.folder, [f"PEFT cannot make it on this model: {error}"]) from error
     wanted = {key: tuple(value.shape) for key, value in get_peft_model_state_dict(adapted).items()}
     found = {key: tuple(value.shape) for key, value in saved.tensors.items()}
     if wanted != found:
-        adapted.unload()
+        _strip(model)
         raise refused(saved.folder, list(_differences(wanted, found)))
     set_peft_model_state_dict(adapted, saved.tensors)
     if not trainable:
@@ -70,11 +71,27 @@ def attach_other(model: Any, saved: Saved, *, trainable: bool = False) -> Any:
     return adapted.eval()
 
 
+def _strip(model: Any) -> None:
+    """Take PEFT's layers off again, also where it stopped half-way."""
+    from peft.tuners.tuners_utils import BaseTunerLayer
+    from peft.utils import AuxiliaryTrainingWrapper
+
+    for parent in list(model.modules()):
+        for name, child in list(parent.named_children()):
+            if isinstance(child, BaseTunerLayer):
+                setattr(parent, name, child.get_base_layer())
+            elif isinstance(child, AuxiliaryTrainingWrapper):
+                setattr(parent, name, child.original_module)
+
+
 def _method(config: Mapping[str, Any], problems: list[str]) -> PeftMethod | None:
     name = str(config.get("peft_type", "")).lower()
     known = METHODS.load(name) if name in METHODS.names() else None
     if known is None or not issubclass(known, PeftMethod):
         problems.append(f"peft_type is {config.get('peft_type')!r}, which is no method here")
+        return None
+    if known.refused:
+        problems.append(f"the method {name!r} is not taken: {known.refused}")
         return None
     if config.get("task_type") not in (None, SPEAKS, SCORES):
         problems.append(f"task_type is {config['task_type']!r}, neither {SPEAKS} nor {SCORES}")
@@ -92,7 +109,7 @@ def _method(config: Mapping[str, Any], problems: list[str]) -> PeftMethod | None
 
 def _foreign(method: type[PeftMethod], config: Mapping[str, Any]) -> Iterator[str]:
     """Fields that would do something that the method's Config does not know of."""
-    defaults = json.loads(json.dumps(method().peft_defaults() | method.fixed, default=_plain))
+    defaults = json.loads(json.dumps(peft_defaults(method.name) | method.fixed, default=_plain))
     for name, value in config.items():
         if name in CHOOSING and value not in NEUTRAL:
             yield f"{name} = {str(value)[:60]} leaves out layers: target_modules must name each one by its path"

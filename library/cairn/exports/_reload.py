@@ -15,17 +15,12 @@ from typing import Any
 
 import torch
 
-from cairn.errors import AdapterError, CairnError, ModelError, UserError
-from cairn.models.identity import base_sha256
-from cairn.models.load import load_model
-from cairn.models.quantization import dequantised
+from cairn.errors import CairnError, UserError
 from cairn.store.durable import storage_errors
-from cairn.store.store import Adapter
 
 PROBE_TOKENS = 64
 TOLERANCE = 1e-4
 """Largest difference of a logit in fp32, relative to the largest logit."""
-WEIGHT_FILES = ("adapter_model.safetensors", "adapter_config.json")
 
 
 @contextlib.contextmanager
@@ -41,38 +36,6 @@ def fresh_target(target: Path) -> Iterator[Path]:
             os.rename(draft, target)
         finally:
             shutil.rmtree(draft, ignore_errors=True)
-
-
-def require_adapter_files(adapter: Adapter) -> None:
-    """AdapterError when the version is a whole model or lacks its weights."""
-    missing = [name for name in WEIGHT_FILES if name not in adapter.card.files]
-    if missing:
-        raise AdapterError(
-            f"{adapter.reference} is no PEFT adapter: it has no {' and no '.join(missing)}",
-            where=str(adapter.path),
-            next_step="a whole model (method full) can be exported with --to safetensors",
-        )
-
-
-def load_base(adapter: Adapter) -> Any:
-    """The base model in fp32 that the card names; AdapterError when its weights are not those it was trained on.
-
-    One that was quantised for training is quantised and dequantised again: those are the numbers that the adapter saw.
-    """
-    base = adapter.card.base
-    try:
-        found = base_sha256(base.path) if base.sha256 else ""
-    except ModelError as error:
-        error.next_step = f"{adapter.reference} needs its base model there; {error.next_step}"
-        raise
-    if found != base.sha256:
-        raise AdapterError(
-            f"the base model of {adapter.reference} has other weights (sha256 {found[:12]}, not {base.sha256[:12]})",
-            where=base.path,
-            next_step="put the model back that the adapter was trained on",
-        )
-    model = load_model(base.path, precision="fp32", quantization=base.quantization)
-    return dequantised(model) if base.quantization is not None else model
 
 
 def probe(model: Any) -> torch.Tensor:

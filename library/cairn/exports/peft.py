@@ -8,8 +8,9 @@ from pathlib import Path
 from typing import Any
 
 from cairn.adapters.attach import attach_saved
-from cairn.exports._reload import fresh_target, load_base, probe, require_adapter_files, require_equal
+from cairn.exports._reload import fresh_target, probe, require_equal
 from cairn.exports.base import Export
+from cairn.store.opening import load_base, require_adapter_files
 from cairn.store.store import Adapter
 
 

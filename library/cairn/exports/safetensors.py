@@ -15,9 +15,10 @@ from pydantic import Field
 from cairn.adapters.attach import attach_saved
 from cairn.config.section import Section
 from cairn.exports._merge_cost import describe_merge_cost, write_merge_cost
-from cairn.exports._reload import fresh_target, load_base, probe, require_adapter_files, require_equal
+from cairn.exports._reload import fresh_target, probe, require_equal
 from cairn.exports.base import Export
 from cairn.models.load import DTYPES, load_model, load_tokenizer
+from cairn.store.opening import load_base, require_adapter_files
 from cairn.store.store import Adapter
 
 TOKENIZER_FILE = "tokenizer_config.json"

@@ -23,6 +23,7 @@ from torch import nn
 from cairn.config.model import Quantization
 from cairn.errors import ModelError, did_you_mean
 from cairn.models.scores import HEAD
+from cairn.models.skeleton import skeleton
 from cairn.models.unwrap import base_of
 
 BLOCK, DOUBLE_BLOCK = 64, 256
@@ -34,13 +35,9 @@ PACKAGES = {"gptq": ("optimum", "gptqmodel"), "awq": ("gptqmodel",)}
 
 def loading_options(config: Any, quantization: Quantization, *, dtype: torch.dtype) -> dict[str, Any]:
     """What transformers' `from_pretrained` is told beside the device, for the model of `config`; then it is `finished`."""
-    from transformers import AutoModelForCausalLM, BitsAndBytesConfig
+    from transformers import BitsAndBytesConfig
 
-    skipped = None
-    if quantization.keep:
-        with torch.device("meta"):
-            skipped = left_alone(AutoModelForCausalLM.from_config(config), quantization.keep)
-
+    skipped = left_alone(skeleton(config), quantization.keep) if quantization.keep else None
     four = quantization.kind != "int8"
     return {
         "dtype": torch.float32,

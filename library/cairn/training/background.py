@@ -32,9 +32,9 @@ from cairn.models.attention import sees_prefixes
 from cairn.models.kernels.frozen_linear import use_frozen_linears
 from cairn.models.load import load_model
 from cairn.plugins import CALLBACKS, METHODS, STAGES
-from cairn.stages.base import POLICY_AT_START, Models, Stage
+from cairn.stages.base import Models, Stage
 from cairn.training.checkpoint import checkpoint_name, save_adapter
-from cairn.training.reference import Frozen, Reference, reference_for
+from cairn.training.reference import Frozen, Kind, Reference, kind_of_reference, reference_for
 from cairn.training.run import Run
 from cairn.training.start import start_of
 
@@ -107,8 +107,8 @@ def _frozen(recipe: Recipe, stage: Stage, result: Path | None, device: str) -> A
 
 def _reference(stage: Stage, model: Any, recipe: Recipe, tokenizer: Any, device: str) -> Reference | None:
     """That of `cairn.training.reference`, whose copies of the policy at step 0 must be loaded here."""
-    method, start = METHODS.make(recipe.adapter), start_of(recipe)
-    if stage.reference == POLICY_AT_START and (start is not None or not method.off_is_start):
+    if kind_of_reference(stage, recipe) in (Kind.ADAPTER_COPY, Kind.MODEL_COPY):
+        method, start = METHODS.make(recipe.adapter), start_of(recipe)
         policy = _frozen(recipe, stage, start.folder if start is not None else None, device)
         if start is None and not method.starts_as_base:
             torch.manual_seed(recipe.training.seed)

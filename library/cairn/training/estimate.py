@@ -25,9 +25,10 @@ from cairn.models.linears import linear_shapes
 from cairn.models.load import DTYPES, load_config
 from cairn.models.locate import locate
 from cairn.models.quantization import own_quantization, quantised_layer_bytes, quantised_paths
+from cairn.models.skeleton import skeleton
 from cairn.models.unwrap import base_of, text_config
 from cairn.plugins import METHODS, OPTIMIZERS, STAGES
-from cairn.stages.base import POLICY_AT_START
+from cairn.training.reference import Kind, kind_of_reference
 from cairn.training.start import start_of
 
 FP32_BYTES = 4
@@ -104,21 +105,14 @@ def _without_values(method: str) -> Iterator[None]:
 
 
 def _planned(recipe: Recipe) -> Planned:
-    from transformers import AutoModelForCausalLM, AutoModelForSequenceClassification
-
     stage, start, section = STAGES.make(recipe.stage), start_of(recipe), recipe.model
     whole = start is not None and start.is_whole_model
     path, revision = (str(start.folder), None) if start is not None and whole else (section.path, section.revision)
     config = load_config(path, revision, trust_remote_code=section.trust_remote_code)
     config._attn_implementation = register_counted_attention()
-    scores = stage.head == "score"
-    if scores:
-        config.num_labels = 1
-    family: Any = AutoModelForSequenceClassification if scores else AutoModelForCausalLM
     dtype, method, quantization = DTYPES[recipe.training.precision], METHODS.make(recipe.adapter), section.quantized
     with torch.device("meta"):
-        base = family.from_config(config, dtype=dtype, trust_remote_code=section.trust_remote_code)
-        base.requires_grad_(False)
+        base = skeleton(config, head=stage.head, dtype=dtype, trust_remote_code=section.trust_remote_code)
         shapes = linear_shapes(base)
         paths = quantised_paths(base, quantization) if quantization is not None else []
         model = method.attach(base) if start is None or whole else method.go_on(base, start.folder)
@@ -184,20 +178,20 @@ def _state_bytes(planned: Planned) -> int:
 
 
 def _reference_parts(planned: Planned) -> Iterator[Part]:
-    """Another model, or a copy in full training; an adapter's reference is its own base."""
+    """Another model, or a copy of what is trained; an adapter that is switched off takes nothing."""
     stage = STAGES.make(planned.recipe.stage)
-    if stage.reference is None or stage.ahead:
+    kind = kind_of_reference(stage, planned.recipe)
+    if stage.ahead or kind in (Kind.NONE, Kind.ADAPTER_OFF):
         return
-    if stage.reference != POLICY_AT_START:
-        from transformers import AutoModelForCausalLM
-
-        with torch.device("meta"):
-            other = AutoModelForCausalLM.from_config(load_config(stage.reference))
-        count = sum(parameter.numel() for parameter in other.parameters())
-        yield Part("reference model", count * planned.element_bytes, stage.reference)
-    elif not hasattr(planned.model, "peft_config"):
-        count = sum(parameter.numel() for parameter in planned.model.parameters())
-        yield Part("reference model", count * planned.element_bytes, "the model as it was at the start")
+    if kind is Kind.OTHER_MODEL:
+        parameters = list(skeleton(load_config(str(stage.reference))).parameters())
+    elif kind is Kind.MODEL_COPY:
+        parameters = list(planned.model.parameters())
+    else:
+        parameters = list(planned.trained.values())
+    count = sum(parameter.numel() for parameter in parameters)
+    note = str(stage.reference) if kind is Kind.OTHER_MODEL else kind.value
+    yield Part("reference model", count * planned.element_bytes, note)
 
 
 def _logits_bytes(planned: Planned) -> int:

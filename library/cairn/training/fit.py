@@ -9,20 +9,19 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-import torch
-
 from cairn.adapters.coverage import coverage
 from cairn.adapters.method import Method
 from cairn.config.recipe import Recipe
 from cairn.errors import UserError
 from cairn.models.load import load_config
+from cairn.models.skeleton import skeleton
 from cairn.plugins import METHODS, STAGES
 
 
 def require_fit(recipe: Recipe) -> None:
     """UserError with all problems and a table of which layers are reached, where the method does not fit the model."""
     method: Method = METHODS.make(recipe.adapter)
-    model = skeleton(recipe)
+    model = _architecture(recipe)
     problems = [*([method.refused] if method.refused else method.problems(model)), *_together(recipe, method, model)]
     if problems:
         listing = "".join(f"\n  - {problem}" for problem in problems)
@@ -33,15 +32,11 @@ def require_fit(recipe: Recipe) -> None:
         )
 
 
-def skeleton(recipe: Recipe) -> Any:
-    """The model of the recipe on the meta device."""
-    from transformers import AutoModelForCausalLM, AutoModelForSequenceClassification
-
-    config = load_config(recipe.model.path, recipe.model.revision, trust_remote_code=recipe.model.trust_remote_code)
-    scores = STAGES.load(recipe.stage.name, recipe.stage.source).head == "score"
-    kind = AutoModelForSequenceClassification if scores else AutoModelForCausalLM
-    with torch.device("meta"):
-        return kind.from_config(config, trust_remote_code=recipe.model.trust_remote_code)
+def _architecture(recipe: Recipe) -> Any:
+    base = recipe.model
+    config = load_config(base.path, base.revision, trust_remote_code=base.trust_remote_code)
+    head = STAGES.load(recipe.stage.name, recipe.stage.source).head
+    return skeleton(config, head=head, trust_remote_code=base.trust_remote_code)
 
 
 def _together(recipe: Recipe, method: Method, model: Any) -> Iterator[str]:
@@ -51,20 +46,22 @@ def _together(recipe: Recipe, method: Method, model: Any) -> Iterator[str]:
         yield f"the method works on no quantised base (model.quantization={recipe.model.quantization})"
     if recipe.storage.merge and not method.can.merges and not whole:
         yield "storage.merge is true, and what the method learns cannot be folded into the base's weights"
-    saved = set(getattr(recipe.adapter.config, "modules_to_save", ()))
-    targets = (
-        set(recipe.adapter.config.targets)
-        if isinstance(getattr(recipe.adapter.config, "targets", ""), tuple)
-        else set()
-    )
-    for name in sorted(saved & targets):
-        yield f"'{name}' is in adapter.targets and in adapter.modules_to_save: it is either adapted or trained whole"
-    paths = [path for path, _ in model.named_modules()]
-    for name in sorted(saved):
-        if not any(path == name or path.endswith(f".{name}") for path in paths):
-            yield f"adapter.modules_to_save names '{name}', which is no module of the model"
+    yield from _saved_whole(recipe, model)
+
+
+def _saved_whole(recipe: Recipe, model: Any) -> Iterator[str]:
+    """What is wrong with `adapter.modules_to_save`, of a method that has it."""
+    saved = sorted(set(getattr(recipe.adapter.config, "modules_to_save", ())))
+    targets = getattr(recipe.adapter.config, "targets", ())
+    modules = dict(model.named_modules())
     tied = getattr(model.config, "tie_word_embeddings", False)
-    ends = {id(model.get_input_embeddings()), id(model.get_output_embeddings())} if tied else set()
-    for path, module in model.named_modules():
-        if id(module) in ends and any(path == name or path.endswith(f".{name}") for name in saved):
-            yield f"adapter.modules_to_save names '{path}', whose weight is tied to the model's other end"
+    ends = (model.get_input_embeddings(), model.get_output_embeddings()) if tied else ()
+    for name in saved:
+        meant = [path for path in modules if path == name or path.endswith(f".{name}")]
+        if isinstance(targets, tuple) and name in targets:
+            yield f"'{name}' is in adapter.targets and in adapter.modules_to_save: it is either adapted or trained whole"
+        if not meant:
+            yield f"adapter.modules_to_save names '{name}', which is no module of the model"
+        for path in meant:
+            if modules[path] in ends:
+                yield f"adapter.modules_to_save names '{path}', whose weight is tied to the model's other end"

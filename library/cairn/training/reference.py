@@ -10,6 +10,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from enum import Enum
 from typing import Any
 
 import torch
@@ -28,21 +29,44 @@ COPY = "reference"
 Reference = Callable[..., Any]
 
 
+class Kind(Enum):
+    """What the reference of a run is."""
+
+    NONE = "none"
+    OTHER_MODEL = "another model"
+    ADAPTER_OFF = "the model with its adapter switched off"
+    ADAPTER_COPY = "a frozen copy of the adapter"
+    MODEL_COPY = "a frozen copy of the model"
+
+
+def kind_of_reference(stage: Stage, recipe: Recipe) -> Kind:
+    """Of a run of `recipe` by `stage`."""
+    if stage.reference is None:
+        return Kind.NONE
+    if stage.reference != POLICY_AT_START:
+        return Kind.OTHER_MODEL
+    method = METHODS.make(recipe.adapter)
+    if method.makes_whole_model:
+        return Kind.MODEL_COPY
+    if recipe.model.adapter is None and method.off_is_start:
+        return Kind.ADAPTER_OFF
+    return Kind.ADAPTER_COPY if method.name == "lora" else Kind.MODEL_COPY  # others share buffers between adapters
+
+
 def reference_for(stage: Stage, model: Any, recipe: Recipe, tokenizer: Any, device: torch.device) -> Reference | None:
     """What `stage.reference` asks for; `model` is the policy before its first step, not yet under an engine.
 
     Raises ModelError where another model speaks another vocabulary.
     """
-    if stage.reference is None:
+    kind = kind_of_reference(stage, recipe)
+    if kind is Kind.NONE:
         return None
-    if stage.reference != POLICY_AT_START:
-        return Frozen(_other_model(stage.reference, recipe, tokenizer, device))
-    if not hasattr(model, "peft_config"):
+    if kind is Kind.OTHER_MODEL:
+        return Frozen(_other_model(str(stage.reference), recipe, tokenizer, device))
+    if kind is Kind.MODEL_COPY:
         return Frozen(copy.deepcopy(model).requires_grad_(False))
-    if recipe.model.adapter is None and METHODS.make(recipe.adapter).off_is_start:
+    if kind is Kind.ADAPTER_OFF:
         return Switched(model, adapter=None)
-    if recipe.adapter.name != "lora":  # others share buffers between adapters
-        return Frozen(copy.deepcopy(model).requires_grad_(False))
     _copy_adapter(model)
     return Switched(model, adapter=COPY)
 

@@ -23,10 +23,11 @@ from cairn.adapters.routing.evaluation import Evaluation, evaluate_router
 from cairn.adapters.routing.features import prompt_features
 from cairn.adapters.routing.router import Router, check_adapters, check_coverage, threshold_for
 from cairn.errors import AdapterError, UserError
-from cairn.models.identity import base_sha256, tokenizer_sha256
+from cairn.models.identity import tokenizer_sha256
 from cairn.models.kernels.frozen_linear import use_frozen_linears
 from cairn.models.load import load_model, load_tokenizer
 from cairn.store.card import Base, Facts
+from cairn.store.opening import require_base
 from cairn.store.routers import ROUTER, Routers
 from cairn.store.store import Adapter, Store
 from cairn.training.routing_prompts import PromptSet, named_files, training_prompts
@@ -138,14 +139,7 @@ def _shared_base(adapters: Sequence[Adapter]) -> Base:
                 f"{adapter.card.base.path}",
                 next_step="route among adapters of one base",
             )
-    found = base_sha256(first.base.path)
-    if first.base.sha256 and found != first.base.sha256:
-        raise AdapterError(
-            f"the base model of {first.reference} has other weights (sha256 {found[:12]}, not {first.base.sha256[:12]})",
-            where=first.base.path,
-            next_step="put the model back that the adapter was trained on",
-        )
-    return first.base.model_copy(update={"sha256": found, "quantization": None})
+    return first.base.model_copy(update={"sha256": require_base(adapters[0]), "quantization": None})
 
 
 def _unservable(adapter: Adapter) -> Iterator[str]:

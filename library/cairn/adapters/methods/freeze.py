@@ -30,11 +30,6 @@ class Freeze(Method):
         modules: tuple[str, ...] = Field((), description="only these modules of the layers; none named: all")
         extra_modules: tuple[str, ...] = Field((), description="modules outside of the layers that are trained too")
 
-    @property
-    def off_is_start(self) -> bool:
-        """There is nothing to switch off."""
-        return False
-
     def problems(self, model: Any) -> Iterator[str]:
         """Names that no parameter has, and more layers than there are."""
         try:

@@ -16,11 +16,6 @@ class Full(Method):
     can = Capabilities(layers=("any",), merges=False, converts="no")
     makes_whole_model = True
 
-    @property
-    def off_is_start(self) -> bool:
-        """There is nothing to switch off."""
-        return False
-
     class Config(Section):
         """Nothing to choose."""
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any, ClassVar, Literal
+from typing import Any, Literal
 
 from pydantic import Field
 
@@ -26,7 +26,6 @@ class Lora(PeftMethod):
     """Low-rank updates beside frozen linears, through PEFT."""
 
     can = Capabilities(layers=("Linear", "Conv1D"), quantised=True, converts="exact", mixed=True)
-    read_apart: ClassVar[tuple[str, ...]] = ("init_lora_weights", "lora_alpha")
 
     class Config(OnLinears):
         """Size, strength and place of the updates."""
@@ -142,6 +141,8 @@ def in_layers(paths: list[str], layers: tuple[int, ...] | None) -> list[str]:
     if missing:
         most = max((number for number in numbers.values() if number is not None), default=-1)
         raise AdapterError(
-            f"there is no layer {missing[0]}", where="adapter.layers", next_step=f"the model has layers 0 to {most}"
+            f"there is no layer {', '.join(map(str, missing))}",
+            where="adapter.layers",
+            next_step=f"the model has layers 0 to {most}",
         )
     return [path for path in paths if numbers[path] in layers]

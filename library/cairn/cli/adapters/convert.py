@@ -28,8 +28,8 @@ def command(
     from cairn.cli.adapters.combine import show_error
     from cairn.cli.terminal import say
     from cairn.errors import AdapterError, UserError, did_you_mean
-    from cairn.exports._reload import load_base, require_adapter_files
     from cairn.store.deriving import publish_derived
+    from cairn.store.opening import load_base, require_adapter_files
 
     if to != "lora":
         raise UserError(f"there is no conversion to '{to}'", where="--to", next_step=did_you_mean(to, ["lora"]))
