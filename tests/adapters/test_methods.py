@@ -13,7 +13,7 @@ import pytest
 import torch
 
 from cairn.adapters.attach import attach_saved
-from cairn.adapters.proof import LIBRARIES, verdicts
+from cairn.adapters.proof import LIBRARIES, small_values, verdicts
 from cairn.adapters.proven import proven
 from cairn.adapters.specimens import ARCHITECTURES, build_specimen, probe_tokens
 from cairn.errors import AdapterError
@@ -56,6 +56,17 @@ def test_nothing_fails_that_is_claimed():
 )
 def test_the_table_says_what_a_run_finds(name, architecture):
     assert verdicts(name, architecture) == proven()["methods"][name][architecture]
+
+
+@pytest.mark.parametrize("name", [n for n in METHODS.names() if not METHODS.load(n).refused and n != "full"])
+def test_on_a_bf16_base_the_same_parameters_are_trained(name):
+    method = METHODS.load(name)
+    chosen = method(method.Config.parse(small_values(name)))
+    trained = [
+        sorted(n for n, p in chosen.attach(build_specimen("llama").to(dtype)).named_parameters() if p.requires_grad)
+        for dtype in (torch.float32, torch.bfloat16)
+    ]
+    assert trained[0] == trained[1]
 
 
 @pytest.mark.parametrize("init", ["pissa", "pissa_niter_4", "olora"])

@@ -5,10 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
+from cairn.adapters.train_hook import TrainHook
 from cairn.errors import AdapterError
 from cairn.plugins import Plugin
+
+if TYPE_CHECKING:
+    from cairn.adapters.linear_change import LinearChange
+    from cairn.adapters.preview import Preview
 
 
 @dataclass(frozen=True)
@@ -17,7 +22,7 @@ class Capabilities:
 
     `layers`: the classes it stands on. `quantised`: bases of bitsandbytes. `merges`: folds into the base's weights.
     `converts`: its update of a linear becomes a LoRA, "exact" at the rank that it has, or "approximate". `mixed`: rows
-    of one batch with different adapters in PEFT itself.
+    of one batch with different adapters in PEFT itself. `zero_stage`: the highest it trains at.
     """
 
     layers: tuple[str, ...] = ("Linear",)
@@ -25,6 +30,7 @@ class Capabilities:
     merges: bool = True
     converts: Literal["no", "approximate", "exact"] = "approximate"
     mixed: bool = False
+    zero_stage: int = 3
 
 
 class Method(Plugin):
@@ -39,6 +45,11 @@ class Method(Plugin):
     """Whether the model answers as its base before the first step."""
 
     @property
+    def changes_base(self) -> bool:
+        """Whether its beginning is taken out of the base's weights, which must be floats then."""
+        return False
+
+    @property
     def off_is_start(self) -> bool:
         """Whether the model with its adapter switched off is the model before the first step."""
         return self.starts_as_base
@@ -51,6 +62,23 @@ class Method(Plugin):
         """The trainable model over `model` (a PEFT model, or the model itself for full training)."""
         raise NotImplementedError
 
+    @property
+    def first_rows(self) -> int:
+        """How many of the run's first rows `begin` looks at."""
+        return 0
+
+    def begin(self, model: Any, preview: Preview) -> Any:
+        """As `attach`, of a method that begins in the run's first rows."""
+        return self.attach(model)
+
+    def begin_again(self, model: Any, folder: Path) -> Any:
+        """What `begin` gave at the run's start, bit for bit, out of what `save` wrote into `folder` since."""
+        return self.attach(model)
+
+    def train_hook(self, model: Any, total_steps: int) -> TrainHook | None:
+        """What the method does beside descending the gradient, in a run of so many steps over what `attach` gave."""
+        return None
+
     def go_on(self, model: Any, folder: Path) -> Any:
         """The trainable model over `model` with what `save` wrote into `folder`."""
         raise AdapterError(
@@ -58,6 +86,10 @@ class Method(Plugin):
             where=str(folder),
             next_step="set adapter.name to the method that trained it",
         )
+
+    def change_of(self, layer: Any) -> LinearChange | None:
+        """What the adapter in PEFT's `layer` (fp64, over a plain linear) does; None: as its answers tell."""
+        return None
 
     def save(self, model: Any, folder: Any) -> None:
         """Write what `load` elsewhere needs into `folder`: a PEFT directory, or a whole model directory."""

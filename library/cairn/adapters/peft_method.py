@@ -28,10 +28,12 @@ class OnLinears(Section):
 
 
 class PeftMethod(Method):
-    """A key's `serialization_alias` is PEFT's word for it; `fixed`: fields that PEFT is always told."""
+    """A key's `serialization_alias` is PEFT's word for it; `fixed`: fields that PEFT is always told; `ignored`: those of a
+    saved config that say how it was trained."""
 
     Config: ClassVar[type[Section]] = OnLinears
     fixed: ClassVar[dict[str, Any]] = {}
+    ignored: ClassVar[frozenset[str]] = frozenset()
 
     def find(self, model: Any) -> list[str]:
         """Paths of the layers that the method stands on. Raises AdapterError when a target names no layer."""
@@ -93,6 +95,10 @@ class PeftMethod(Method):
 
         return get_peft_model(model, self.peft_config(model, names), autocast_adapter_dtype=False)
 
+    def inject_saved(self, model: Any, names: list[str], config: Mapping[str, Any]) -> Any:
+        """The same for what was saved with PEFT's `config`, whose tensors are to be filled in."""
+        return self.inject(model, names)
+
     def peft_config(self, model: Any, names: list[str]) -> Any:
         """PEFT's own config object."""
         from cairn.adapters.attach import task_type
@@ -100,13 +106,18 @@ class PeftMethod(Method):
         from cairn.models.linears import find_targets
 
         values = {"task_type": task_type(model), "target_modules": names, **self.fixed, **self.fields(model, names)}
-        if "fan_in_fan_out" in peft_defaults(self.name):
+        if "fan_in_fan_out" in self.defaults():
             values["fan_in_fan_out"] = is_transposed(model, find_targets(model, names))
         return peft_class(self.name)(**values)
 
     def fields(self, model: Any, names: list[str]) -> dict[str, Any]:
         """PEFT's fields that the Config sets."""
         return dict(self.config.model_dump(exclude={"targets"}, by_alias=True))
+
+    @classmethod
+    def defaults(cls) -> dict[str, Any]:
+        """Every field of PEFT's config with its default, or what is fixed here."""
+        return dataclasses.asdict(peft_class(cls.name)(**cls.fixed)) | cls.fixed
 
     @classmethod
     def words(cls) -> dict[str, str]:
@@ -145,11 +156,6 @@ def peft_class(name: str) -> Any:
     from peft.mapping import PEFT_TYPE_TO_CONFIG_MAPPING
 
     return PEFT_TYPE_TO_CONFIG_MAPPING[PeftType(name.upper())]
-
-
-def peft_defaults(name: str) -> dict[str, Any]:
-    """Every field of that class with its default."""
-    return dataclasses.asdict(peft_class(name)())
 
 
 def undivided(

@@ -18,7 +18,7 @@ from pydantic import ValidationError
 
 from cairn.adapters.files import WEIGHTS_FILE, file_problems, refused
 from cairn.adapters.peft_config import INERT, NEUTRAL, SCORES, SPEAKS, read_fields
-from cairn.adapters.peft_method import PeftMethod, peft_defaults
+from cairn.adapters.peft_method import PeftMethod
 from cairn.plugins import METHODS
 
 FLOATS = ("F32", "F16", "BF16")
@@ -31,10 +31,12 @@ CHOOSING = ("exclude_modules", "layers_to_transform", "layers_pattern")
 
 @dataclass(frozen=True)
 class Saved:
-    """An adapter as data: its method with the Config it was made with, the layers by name, and the tensors by key."""
+    """An adapter as data: its method with the Config it was made with, PEFT's config, the layers by name, and the tensors
+    by key."""
 
     folder: Path
     method: PeftMethod
+    config: Mapping[str, Any]
     names: list[str]
     tensors: dict[str, torch.Tensor]
 
@@ -48,7 +50,7 @@ def read_other(folder: str | Path) -> Saved:
     tensors = _tensors(folder / WEIGHTS_FILE, problems) if config is not None else {}
     if problems or config is None or method is None:
         raise refused(folder, problems)
-    return Saved(folder, method, list(config.get("target_modules") or ()), tensors)
+    return Saved(folder, method, config, list(config.get("target_modules") or ()), tensors)
 
 
 def attach_other(model: Any, saved: Saved, *, trainable: bool = False) -> Any:
@@ -56,7 +58,7 @@ def attach_other(model: Any, saved: Saved, *, trainable: bool = False) -> Any:
     from peft import get_peft_model_state_dict, set_peft_model_state_dict
 
     try:
-        adapted = saved.method.inject(model, saved.names)
+        adapted = saved.method.inject_saved(model, saved.names, saved.config)
     except Exception as error:  # whatever PEFT makes of numbers that came from anywhere
         _strip(model)
         raise refused(saved.folder, [f"PEFT cannot make it on this model: {error}"]) from error
@@ -109,12 +111,12 @@ def _method(config: Mapping[str, Any], problems: list[str]) -> PeftMethod | None
 
 def _foreign(method: type[PeftMethod], config: Mapping[str, Any]) -> Iterator[str]:
     """Fields that would do something that the method's Config does not know of."""
-    defaults = json.loads(json.dumps(peft_defaults(method.name) | method.fixed, default=_plain))
+    defaults = json.loads(json.dumps(method.defaults(), default=_plain))
     for name, value in config.items():
         if name in CHOOSING and value not in NEUTRAL:
             yield f"{name} = {str(value)[:60]} leaves out layers: target_modules must name each one by its path"
             continue
-        if name in TAKEN or name in INERT or name in CHOOSING or name in method.words():
+        if name in (*TAKEN, *INERT, *CHOOSING, *method.ignored, *method.words()):
             continue
         if name not in defaults or value != defaults[name]:
             yield f"the field {name} = {str(value)[:60]} is not one that the method '{method.name}' takes"

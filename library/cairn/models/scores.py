@@ -54,6 +54,12 @@ def head_of(model: Any) -> torch.nn.Module:
     return head
 
 
+def trained_head(model: Any) -> torch.Tensor | None:
+    """The weight [1, width] of the head that PEFT trains beside the original; None for a model that speaks."""
+    head = getattr(base_of(model), HEAD, None)
+    return None if head is None else head.modules_to_save["default"].weight.detach()
+
+
 def load_scorer(found: Any, **options: Any) -> Any:
     """The model in the folder `found` with a head of one number, its own or one of zeros, and transformers' report.
 

@@ -1,6 +1,7 @@
 """A checkpoint: optimizer state by parameter name, the adapter as others open it, and a manifest written last.
 
     optimizer.safetensors, optimizer.json   fp32 masters and optimizer state, for any number of workers and ZeRO stage
+    method.safetensors                      what the method must know later, of one that does more than descend
     adapter/                                what the method saves: a PEFT directory or a model directory
     checkpoint.json                         step, cursor, fingerprint of the recipe, what the stage and the callbacks
                                             must know later, size and sha256 of every file
@@ -18,13 +19,15 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from safetensors.torch import load_file, save_file
+
 from cairn.data.cursor import Cursor
 from cairn.errors import StorageError, UserError
 from cairn.training.folder import ADAPTER
 from cairn.training.run import Run
 from cairn.training.state import replace_text
 
-MANIFEST = "checkpoint.json"
+MANIFEST, METHOD = "checkpoint.json", "method.safetensors"
 
 
 @dataclass(frozen=True)
@@ -51,6 +54,8 @@ def save(run: Run, step: int, cursor: Cursor, callbacks: Mapping[str, Any]) -> P
     """
     folder = Path(tempfile.mkdtemp(prefix="cairn-checkpoint-")) if run.session.rank == 0 else Path()
     run.engine.save(folder)
+    if run.hook is not None and run.session.rank == 0:
+        save_file({name: value.contiguous() for name, value in run.hook.state().items()}, folder / METHOD)
     save_adapter(run, folder / ADAPTER)
     if run.session.rank != 0:
         return None
@@ -88,6 +93,8 @@ def resume(run: Run) -> tuple[int, Cursor, dict[str, Any]]:
                 next_step="set storage.run to another name, or restore the recipe of that run",
             )
         run.engine.load(folder)
+        if run.hook is not None:
+            run.hook.restore(load_file(folder / METHOD))
         run.stage.state.update(manifest.stage)
         return manifest.step, Cursor(**manifest.cursor), manifest.callbacks
 

@@ -18,10 +18,9 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import logging
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -34,13 +33,13 @@ from cairn.data.batch import Batch
 from cairn.errors import CairnError, UserError
 from cairn.metrics import Metric, merge
 from cairn.stages.base import Models, Stage
+from cairn.training import engine_state
 from cairn.training.engine_config import compile_nothing, engine_config
 from cairn.training.extension import await_build
 from cairn.training.masters import put_masters
 
 logging.getLogger("DeepSpeed").setLevel(logging.WARNING)
 
-STATE_FILE, SCALARS_FILE = "optimizer.safetensors", "optimizer.json"
 MASTER = "master"
 
 
@@ -49,7 +48,7 @@ class StepResult:
     """One optimizer step over the global batch: `loss` in nats per unit of weight, all sums over all workers.
 
     `applied` is False where loss or gradient was not finite: nothing was updated. `losses` are this worker's
-    micro-batches, each Σ nats.
+    micro-batches, each Σ nats. `gradients` are those that were asked for, as clipped, in fp32 and whole on every worker.
     """
 
     loss: Metric
@@ -58,6 +57,7 @@ class StepResult:
     learning_rate: float
     applied: bool
     losses: tuple[float, ...]
+    gradients: dict[str, torch.Tensor]
 
 
 class Engine:
@@ -80,6 +80,7 @@ class Engine:
 
         compile_nothing(deepspeed)
         self.accumulation, self.zero_stage, self.device = accumulation, zero_stage, torch.device(device)
+        self.max_grad_norm = max_grad_norm
         self.model = model.to(self.device)
         self.trained = {name: p for name, p in model.named_parameters() if p.requires_grad}
         if not self.trained:
@@ -101,10 +102,19 @@ class Engine:
         self._optimizer = self._deepspeed.basic_optimizer
         self.models = Models(self._deepspeed, reference)
 
-    def step(self, batches: Sequence[Batch], stage: Stage, *, rate_factor: float = 1.0) -> StepResult:
+    def step(
+        self,
+        batches: Sequence[Batch],
+        stage: Stage,
+        *,
+        rate_factor: float = 1.0,
+        penalty: Callable[[], torch.Tensor] | None = None,
+        watched: Sequence[str] = (),
+    ) -> StepResult:
         """One optimizer step over this worker's micro-batches; every worker calls it with equally many.
 
-        Raises CairnError where the global batch trains nothing.
+        `penalty` gives nats that are added to the global batch's mean loss; `watched` names parameters whose gradients
+        are wanted. Raises CairnError where the global batch trains nothing.
         """
         assert len(batches) == self.accumulation, (len(batches), self.accumulation)
         weight = self.total(sum(stage.weight(batch) for batch in batches))
@@ -121,16 +131,22 @@ class Engine:
             output = stage.loss(batch, self.models)
             parts.append({"loss": Metric(output.total.item(), output.weight), **output.metrics})
             poison = 1.0 if math.isfinite(parts[-1]["loss"].total) else math.nan
-            self._deepspeed.backward(output.total * (poison * dist.get_world_size() / weight), scale_wrt_gas=False)
+            share = output.total * (poison * dist.get_world_size() / weight)
+            if penalty is not None and len(parts) == self.accumulation:
+                share = share + penalty()  # once a worker, of whose gradients DeepSpeed takes the mean
+            self._deepspeed.backward(share, scale_wrt_gas=False)
             if len(parts) < self.accumulation:
                 self._deepspeed.step()
+        gradients = {name: self._gradient(self.trained[name]) for name in watched}
         grad_norm = self._update()
+        kept = min(1.0, self.max_grad_norm / (grad_norm + 1e-6)) if self.max_grad_norm > 0 else 1.0
+        gradients = {name: gradient * kept for name, gradient in gradients.items()}
         losses = tuple(part["loss"].total for part in parts)
         metrics = self.reduce(merge(parts))
         loss, applied = metrics.pop("loss"), math.isfinite(grad_norm)
         if applied:
             stage.after_step(metrics)
-        return StepResult(loss, metrics, grad_norm, self._rates[0] * rate_factor, applied, losses)
+        return StepResult(loss, metrics, grad_norm, self._rates[0] * rate_factor, applied, losses, gradients)
 
     @torch.no_grad()
     def evaluate(self, batches: Sequence[Batch], stage: Stage, *, counted: bool = True) -> dict[str, Metric]:
@@ -166,40 +182,29 @@ class Engine:
 
     def save(self, folder: Path) -> None:
         """Write masters and optimizer state into `folder`, from the first worker; every worker calls it."""
-        from safetensors.torch import save_file
-
-        self._link_states()
-        tensor_keys, scalars = self._state_keys()
-        gathered = {}
-        for name, parameter in self.trained.items():
-            for key in (MASTER, *tensor_keys):
-                value = self._get(parameter, key)
-                if dist.get_rank() == 0:
-                    gathered[f"{key}/{name}"] = value.detach().to("cpu", copy=True).contiguous()
-        if dist.get_rank() == 0:
-            save_file(gathered, folder / STATE_FILE)
-            (folder / SCALARS_FILE).write_text(json.dumps({"tensors": tensor_keys, "scalars": scalars}))
+        engine_state.link(self._deepspeed.optimizer)
+        keys, scalars = engine_state.keys_of(self._optimizer)
+        engine_state.write(folder, self.trained, [MASTER, *keys], scalars, get=self._get)
         dist.barrier()
 
     @torch.no_grad()
     def load(self, folder: Path) -> None:
         """Take over what `save` wrote, whatever the number of workers and the ZeRO stage were then."""
-        from safetensors import safe_open
-
-        described = json.loads((folder / SCALARS_FILE).read_text())
-        self._make_state(described["tensors"], described["scalars"])
-        with safe_open(folder / STATE_FILE, framework="pt") as file:
-            stored = {key.partition("/")[2] for key in file.keys()}  # noqa: SIM118 - not a dict
-            if stored != set(self.trained):
-                raise CairnError(
-                    f"the checkpoint trains other parameters: {sorted(stored ^ set(self.trained))[:4]} …",
-                    where=str(folder),
-                    next_step="resume with the recipe of that run",
-                )
-            for name, parameter in self.trained.items():
-                for key in (MASTER, *described["tensors"]):
-                    self._set(parameter, key, file.get_tensor(f"{key}/{name}").to(self.device))
+        keys, scalars = engine_state.described(folder)
+        engine_state.make(self._optimizer, self._deepspeed.optimizer, keys[1:], scalars)
+        engine_state.read(folder, self.trained, keys, put=self._set, device=self.device)
         dist.barrier()
+
+    @torch.no_grad()
+    def masters(self, names: Iterable[str]) -> dict[str, torch.Tensor]:
+        """The fp32 values of trained parameters, whole on every worker; every worker calls it."""
+        return {name: self._get(self.trained[name], MASTER).detach().float() for name in names}
+
+    @torch.no_grad()
+    def replace(self, values: Mapping[str, torch.Tensor]) -> None:
+        """Set trained parameters and their masters; every worker calls it with the same."""
+        for name, value in values.items():
+            self._set(self.trained[name], MASTER, value)
 
     def total(self, value: float) -> float:
         """The sum of the workers' values."""
@@ -229,32 +234,13 @@ class Engine:
             self._deepspeed.zero_grad()
         return norm
 
-    def _state_keys(self) -> tuple[list[str], dict[str, float]]:
-        """Names of the per-element states, and the values that all parameters share (the step count)."""
-        state: dict[str, Any] = next(iter(self._optimizer.state.values()), {})
-        tensors = sorted(key for key, value in state.items() if torch.is_tensor(value) and value.dim() > 0)
-        return tensors, {key: float(value) for key, value in state.items() if key not in tensors}
+    def _gradient(self, parameter: torch.nn.Parameter) -> torch.Tensor:
+        """Of the global batch, whole on every worker, before the optimizer's step clears it."""
+        from deepspeed.utils import safe_get_full_grad
 
-    def _link_states(self) -> None:
-        """ZeRO 1 and 2 link states to parameters when the first group has stepped, and so miss those of the others."""
-        zero = self._deepspeed.optimizer
-        if getattr(zero, "_hp_optimizer_states_linked", False):
-            zero._hp_optimizer_states_linked = False
-            zero._lazy_init_hp_params_optimizer_state()
-
-    def _make_state(self, tensors: Sequence[str], scalars: dict[str, float]) -> None:
-        """The optimizer state as its first step would make it, so that there is something to fill."""
-        zero = self._deepspeed.optimizer
-        flat = getattr(zero, "fp32_partitioned_groups_flat", None)
-        targets = flat or [p for group in self._optimizer.param_groups for p in group["params"]]
-        counts_in_tensors = isinstance(self._optimizer, torch.optim.Adam)
-        for target in targets if tensors else ():
-            made: dict[str, Any] = {key: torch.zeros_like(target) for key in tensors}
-            for key, value in scalars.items():
-                made[key] = torch.tensor(value, dtype=torch.float32) if counts_in_tensors else int(value)
-            self._optimizer.state[target] = made
-        if tensors and hasattr(zero, "_lazy_init_hp_params_optimizer_state"):
-            zero._lazy_init_hp_params_optimizer_state()
+        gradient = parameter.grad if self.zero_stage == 0 else safe_get_full_grad(parameter)
+        assert gradient is not None, "every trained parameter takes part in every step"
+        return gradient.detach().to(torch.float32, copy=True)
 
     def _get(self, parameter: torch.nn.Parameter, key: str) -> torch.Tensor:
         from deepspeed.utils import safe_get_full_fp32_param, safe_get_full_optimizer_state

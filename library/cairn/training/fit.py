@@ -16,6 +16,7 @@ from cairn.errors import UserError
 from cairn.models.load import load_config
 from cairn.models.skeleton import skeleton
 from cairn.plugins import METHODS, STAGES
+from cairn.stages.base import POLICY_AT_START
 
 
 def require_fit(recipe: Recipe) -> None:
@@ -44,9 +45,25 @@ def _together(recipe: Recipe, method: Method, model: Any) -> Iterator[str]:
     whole = method.makes_whole_model
     if recipe.model.quantization is not None and not method.can.quantised and not whole:
         yield f"the method works on no quantised base (model.quantization={recipe.model.quantization})"
+    if recipe.model.quantization is not None and method.changes_base:
+        yield f"the beginning is taken out of the base's weights, which model.quantization={recipe.model.quantization} forbids"
     if recipe.storage.merge and not method.can.merges and not whole:
         yield "storage.merge is true, and what the method learns cannot be folded into the base's weights"
+    if recipe.training.zero_stage > method.can.zero_stage:
+        yield (
+            f"the method needs whole parameters in every step: set training.zero_stage to {method.can.zero_stage} or less"
+        )
+    yield from _beginning(recipe)
     yield from _saved_whole(recipe, model)
+
+
+def _beginning(recipe: Recipe) -> Iterator[str]:
+    """What is missing for `adapter.init`, of a method that has it."""
+    init = getattr(recipe.adapter.config, "init", None)
+    if init == "loftq" and recipe.model.quantization is None:
+        yield "adapter.init=loftq begins in what quantisation took away: set model.quantization=nf4"
+    if init == "lora_ga" and STAGES.make(recipe.stage).reference not in (None, POLICY_AT_START):
+        yield "adapter.init=lora_ga takes the gradient at step 0 beside the policy itself, not beside another reference"
 
 
 def _saved_whole(recipe: Recipe, model: Any) -> Iterator[str]:

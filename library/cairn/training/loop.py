@@ -68,12 +68,23 @@ def _step(parts: Run, step: int, batches: Sequence[Batch], guard: NotFinite) -> 
     """One optimizer step and its own figures by name; tokens are real ones, padding is not counted."""
     torch.manual_seed(_step_seed(parts.recipe.training.seed, step, parts.session.rank))
     started = time.monotonic()
-    result = parts.engine.step(batches, parts.stage, rate_factor=parts.schedule.factor(step - 1, parts.total_steps))
+    hook = parts.hook
+    result = parts.engine.step(
+        batches,
+        parts.stage,
+        rate_factor=parts.schedule.factor(step - 1, parts.total_steps),
+        penalty=hook.penalty if hook else None,
+        watched=hook.watched if hook else (),
+    )
+    if hook is not None and result.applied:
+        values = parts.engine.masters(hook.watched)
+        parts.engine.replace(hook.after_step(step, values, result.gradients))
     seconds = time.monotonic() - started
     tokens = parts.engine.total(sum(batch.real_tokens for batch in batches))
     return {
         "loss": result.loss.value,
         **parts.stage.figures(result.metrics),
+        **(hook.figures() if hook else {}),
         "grad_norm": result.grad_norm,
         "learning_rate": result.learning_rate,
         "tokens": tokens,
