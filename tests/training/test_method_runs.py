@@ -27,10 +27,12 @@ pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("group")]
 OTHERS = {
     "dora": {"name": "lora", "rank": 4, "use_dora": True},
     "pissa": {"name": "lora", "rank": 4, "init": "pissa"},
+    **{init: {"name": "lora", "rank": 4, "init": init, "init_rows": 8} for init in ("eva", "corda", "lora_ga", "mica")},
     "lora-fa": {"name": "lora", "rank": 4, "freeze_a": True},
+    "eva with a fixed": {"name": "lora", "rank": 4, "init": "eva", "freeze_a": True},
     "lora in one layer, with a norm": {"name": "lora", "rank": 4, "layers": [1], "modules_to_save": ["norm"]},
 }
-DAILY = ("oft", "ia3", "freeze", "dora", "pissa")
+DAILY = ("oft", "ia3", "freeze", "dora", "pissa", "eva", "lora_ga")
 REFUSED = [name for name in METHODS.names() if METHODS.load(name).refused]
 SETTINGS: dict[str, dict[str, Any]] = {
     **{
@@ -60,6 +62,37 @@ def test_stopped_and_resumed_a_run_is_the_same_and_its_result_is_what_was_traine
     assert_scores(again, tiny_path, straight[-1]["held_out_bpb"])
 
 
+@pytest.mark.full
+def test_loftq_beside_a_quantised_base_resumes_bit_for_bit(tmp_path: Path, tiny_path: Path) -> None:
+    recipe = recipe_for(
+        tmp_path,
+        tiny_path,
+        model={"path": str(tiny_path), "quantization": "nf4"},
+        adapter={"name": "lora", "rank": 4, "init": "loftq"},
+        training={"steps": 4, "checkpoint_every": 2},
+    )
+    require_fit(recipe)
+    straight = run_local(recipe)
+    again = with_overrides(recipe, {"storage.run": "again"})
+    run_local(again, stop_after=3)
+    assert losses(run_local(again)) == losses(straight)
+    plain = run_local(with_overrides(recipe, {"storage.run": "zero", "adapter.init": "zero", "training.steps": 1}))
+    assert plain[0]["loss"] != straight[0]["loss"]
+    with pytest.raises(UserError, match=r"model\.quantization=nf4 forbids"):
+        require_fit(with_overrides(recipe, {"adapter.init": "corda"}))
+
+
+@pytest.mark.full
+def test_a_stream_that_has_gone_on_is_not_needed_to_begin_again(tmp_path: Path, tiny_path: Path) -> None:
+    adapter = {"name": "lora", "rank": 4, "init": "lora_ga", "init_rows": 8}
+    training = {"steps": 6, "checkpoint_every": 2}
+    recipe = recipe_for(tmp_path, tiny_path, adapter=adapter, data={"streaming": True}, training=training)
+    straight = run_local(recipe)
+    again = with_overrides(recipe, {"storage.run": "again"})
+    run_local(again, stop_after=5)
+    assert losses(run_local(again)) == losses(straight)
+
+
 def assert_scores(recipe: Recipe, base: Path, wanted: float) -> None:
     """The run's result, opened on the untouched base, scores the held-out text as the run did at its end; the base
     alone does not."""
@@ -75,7 +108,10 @@ def assert_scores(recipe: Recipe, base: Path, wanted: float) -> None:
     assert abs(wanted - found[1]) > 1e-6
 
 
-@pytest.mark.parametrize("case", ["pissa", pytest.param("vblora", marks=pytest.mark.full), "oft"])
+@pytest.mark.parametrize(
+    "case",
+    ["oft", "lora_ga", *(pytest.param(case, marks=pytest.mark.full) for case in ("pissa", "vblora", "corda", "eva"))],
+)
 def test_dpo_starts_at_log_2_whatever_the_adapter_begins_with(case: str, tmp_path: Path, tiny_path: Path) -> None:
     held_out = write_comparisons(tmp_path / "held_out.jsonl", 4)
     recipe = recipe_for(
@@ -141,6 +177,9 @@ def test_all_that_does_not_fit_is_said_at_once_with_a_table_of_what_is_reached(t
     for adapter, reason in (
         ({"name": "lora", "targets": ["q_prj", "v_prj"]}, "(?s)did you mean 'q_proj'.*did you mean 'v_proj'"),
         ({"name": "lora", "layers": [0, 99]}, "there is no layer 99"),
+        ({"name": "lora", "init": "loftq"}, "begins in what quantisation took away"),
+        ({"name": "lora", "init": "eva", "rank_pattern": {"q_proj": 2}}, "goes with no patterns"),
+        ({"name": "lora", "init": "lora_ga", "rank": 24}, "needs twice that on the smaller side"),
         ({"name": "oft", "block_size": 48}, "block_size=48 does not divide"),
         ({"name": "trainable_tokens", "tokens": [7, 999999]}, "adapter.tokens has 999999"),
         ({"name": "freeze", "layers": 9}, "adapter.layers=9 of a model with 2 layers"),

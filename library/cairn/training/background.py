@@ -110,7 +110,7 @@ def _reference(stage: Stage, model: Any, recipe: Recipe, tokenizer: Any, device:
     if kind_of_reference(stage, recipe) in (Kind.ADAPTER_COPY, Kind.MODEL_COPY):
         method, start = METHODS.make(recipe.adapter), start_of(recipe)
         policy = _frozen(recipe, stage, start.folder if start is not None else None, device)
-        if start is None and not method.starts_as_base:
+        if start is None and not method.off_is_start and not method.first_rows:
             torch.manual_seed(recipe.training.seed)
             policy = method.attach(policy)
         return Frozen(policy)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -11,7 +12,9 @@ from cairn.data.batch import Batch, collate
 from cairn.data.cursor import Cursor, share
 from cairn.data.mismatch import mismatched
 from cairn.data.rows import Row
-from cairn.training.run import Run
+
+if TYPE_CHECKING:
+    from cairn.training.run import Run
 
 
 def next_batches(run: Run, cursor: Cursor) -> tuple[list[Batch], Cursor]:

@@ -13,6 +13,7 @@ from typing import Any
 import torch
 
 from cairn.adapters.method import Method
+from cairn.adapters.train_hook import TrainHook
 from cairn.config.checks import quantised_base_is_frozen_and_whole
 from cairn.config.recipe import Recipe
 from cairn.data.feed import Feed, Prepared, open_feed
@@ -28,6 +29,7 @@ from cairn.plugins import METHODS, OPTIMIZERS, SCHEDULES, STAGES
 from cairn.schedules.base import Schedule
 from cairn.stages.base import Stage
 from cairn.training.ahead import Ahead, computed_ahead
+from cairn.training.beginning import begun
 from cairn.training.engine import Engine
 from cairn.training.reference import reference_for
 from cairn.training.session import Session
@@ -38,7 +40,7 @@ from cairn.training.start import Start, start_of
 class Run:
     """The parts. `validation` is what is evaluated; `total_steps` are optimizer steps.
 
-    `shares_prompts`: the answers of a pair see one prompt. `ahead`: the reference's figures, where computed before.
+    `hook`: what the method does beside descending the gradient. `shares_prompts`: the answers of a pair see one prompt. `ahead`: the reference's figures, where computed before.
     """
 
     recipe: Recipe
@@ -46,6 +48,7 @@ class Run:
     engine: Engine
     stage: Stage
     method: Method
+    hook: TrainHook | None
     schedule: Schedule
     tokenizer: Any
     feed: Feed
@@ -63,7 +66,7 @@ def build(recipe: Recipe, train: Path, validation: tuple[Reading, ...], session:
     method: Method = METHODS.make(recipe.adapter)
     stage: Stage = STAGES.make(recipe.stage)
     start = start_of(recipe)
-    model = _trainable_model(recipe, stage, method, start, session.device)
+    model = _trainable_model(recipe, stage, method, start, session, feed, tokenizer)
     reference = reference_for(stage, model, recipe, tokenizer, session.device)
     ahead = None
     if stage.ahead:
@@ -83,17 +86,19 @@ def build(recipe: Recipe, train: Path, validation: tuple[Reading, ...], session:
         device=session.device,
         reference=reference,
     )
+    steps = total_steps(recipe, feed.epoch_rows)
     return Run(
         recipe=recipe,
         session=session,
         engine=engine,
         stage=stage,
         method=method,
+        hook=method.train_hook(model, steps),
         schedule=SCHEDULES.make(recipe.schedule),
         tokenizer=tokenizer,
         feed=feed,
         validation=validation,
-        total_steps=total_steps(recipe, feed.epoch_rows),
+        total_steps=steps,
         shares_prompts=sees_prefixes(model),
         ahead=ahead,
     )
@@ -108,7 +113,15 @@ def total_steps(recipe: Recipe, rows: int | None) -> int:
     return math.ceil(settings.epochs * rows / settings.global_batch)
 
 
-def _trainable_model(recipe: Recipe, stage: Stage, method: Method, start: Start | None, device: torch.device) -> Any:
+def _trainable_model(
+    recipe: Recipe,
+    stage: Stage,
+    method: Method,
+    start: Start | None,
+    session: Session,
+    feed: Feed,
+    tokenizer: Any,
+) -> Any:
     settings = recipe.training
     whole = start is not None and start.is_whole_model
     model = load_model(
@@ -117,7 +130,7 @@ def _trainable_model(recipe: Recipe, stage: Stage, method: Method, start: Start 
         attention=recipe.model.attention,
         revision=None if whole else recipe.model.revision,
         trust_remote_code=recipe.model.trust_remote_code,
-        device=device,
+        device=session.device,
         head=stage.head,
         quantization=recipe.model.quantized,
     )
@@ -125,7 +138,10 @@ def _trainable_model(recipe: Recipe, stage: Stage, method: Method, start: Start 
         _require_an_adapter(recipe)
     require_positions(model.config, recipe.data.sequence_length, where="data.sequence_length")
     torch.manual_seed(settings.seed)
-    model = method.attach(model) if start is None or whole else method.go_on(model, start.folder)
+    if start is None or whole:
+        model = begun(method, model, recipe, stage, session, feed, tokenizer)
+    else:
+        model = method.go_on(model, start.folder)
     if settings.zero_stage < 3:  # ZeRO 3 frees a weight after use, a prepacked copy would keep it
         use_frozen_linears(model, training=True)
         _fuse_lora(model)

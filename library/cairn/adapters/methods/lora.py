@@ -3,14 +3,16 @@
 scaling = alpha / rank, or alpha / √rank with `use_rslora` (Kalajdzievski 2023, arXiv 2312.03732). B begins at zero, so
 that the adapted model begins as the base. With `use_dora` (Liu et al. 2024, arXiv 2402.09353) the norm of each output is
 trained apart. PiSSA (Meng et al. 2024, arXiv 2404.02948) and OLoRA (Büyükakyüz 2024, arXiv 2406.01775) begin A and B in
-W itself and take them out of it; what is saved is converted, so that it stands on the untouched base, at twice the rank.
+W itself and take them out of it; so do CorDA and LoRA-GA (`cairn.adapters.beginnings`). What is saved of these is
+converted, so that it stands on the untouched base, at twice the rank.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from pydantic import Field
 
@@ -18,8 +20,17 @@ from cairn.adapters.method import Capabilities
 from cairn.adapters.peft_method import OnLinears, PeftMethod
 from cairn.errors import AdapterError
 
-CHANGING = ("pissa", "pissa_niter_4", "pissa_niter_16", "olora")
+if TYPE_CHECKING:
+    from cairn.adapters.beginnings import Factors
+    from cairn.adapters.preview import Preview
+
+CHANGING = ("pissa", "pissa_niter_4", "pissa_niter_16", "olora", "corda", "lora_ga")
 """Beginnings that change the base."""
+MAX_RANK, MAX_CHANGING_RANK = 256, 128
+LOOKING = ("eva", "corda", "lora_ga")
+"""Beginnings in the run's first rows."""
+OWN = (*LOOKING, "loftq", "mica")
+"""Those of `cairn.adapters.beginnings`; the others are PEFT's."""
 
 
 class Lora(PeftMethod):
@@ -39,9 +50,12 @@ class Lora(PeftMethod):
         use_rslora: bool = Field(False, description="scale by alpha / √rank instead of alpha / rank")
         use_dora: bool = Field(False, description="train the norms of the outputs apart (DoRA)")
         freeze_a: bool = Field(False, description="train B alone (LoRA-FA, arXiv 2308.03303)")
-        init: Literal["zero", "gaussian", "orthogonal", "pissa", "pissa_niter_4", "pissa_niter_16", "olora"] = Field(
-            "zero", serialization_alias="init_lora_weights", description="how A and B begin"
-        )
+        init: Literal[
+            "zero", "gaussian", "orthogonal", "pissa", "pissa_niter_4", "pissa_niter_16", "olora", "eva", "corda",
+            "lora_ga", "loftq", "mica",
+        ] = Field("zero", serialization_alias="init_lora_weights", description="how A and B begin")  # fmt: skip
+        init_rows: int = Field(64, gt=0, description="rows of the data that eva, corda and lora_ga begin in")
+        rho: float = Field(2.0, ge=1, description="with eva: a layer's rank is at most rho × rank; 1: all are equal")
         rank_pattern: dict[str, int] = Field({}, description="another rank for layers whose path ends so")
         alpha_pattern: dict[str, float] = Field({}, description="another strength for layers whose path ends so")
         modules_to_save: tuple[str, ...] = Field((), description="modules that are trained and saved whole")
@@ -49,9 +63,19 @@ class Lora(PeftMethod):
     config: Config
 
     @property
+    def changes_base(self) -> bool:
+        """As its beginning does."""
+        return self.config.init in CHANGING
+
+    @property
     def off_is_start(self) -> bool:
-        """Not where the base was changed at the beginning."""
-        return self.config.init not in CHANGING
+        """Not where B begins beside zero."""
+        return not self.changes_base and self.config.init != "loftq"
+
+    @property
+    def first_rows(self) -> int:
+        """As the recipe says, of a beginning that needs them."""
+        return self.config.init_rows if self.config.init in LOOKING else 0
 
     def find(self, model: Any) -> list[str]:
         """Those of the layers that are asked for."""
@@ -64,15 +88,25 @@ class Lora(PeftMethod):
             for name in getattr(self.config, key):
                 if not any(path == name or path.endswith(f".{name}") for path in shapes):
                     yield f"adapter.{key} names '{name}', which is no layer that is adapted"
-        if not self.off_is_start and (self.config.use_dora or self.config.rank_pattern or self.config.alpha_pattern):
-            yield f"adapter.init={self.config.init} goes with no use_dora and no patterns: it is converted when saved"
-        if not self.off_is_start and self.config.rank > MAX_CHANGING_RANK:
-            yield f"adapter.rank={self.config.rank} with init={self.config.init} is saved at twice that, at most 256"
+        init, patterns = self.config.init, self.config.rank_pattern or self.config.alpha_pattern
+        if self.changes_base and (self.config.use_dora or patterns):
+            yield f"adapter.init={init} goes with no use_dora and no patterns: it is converted when saved"
+        elif init in OWN and patterns:
+            yield f"adapter.init={init} goes with no patterns: the beginning decides"
+        if self.changes_base and self.config.rank > MAX_CHANGING_RANK:
+            yield f"adapter.rank={self.config.rank} with init={init} is saved at twice that, at most 256"
+        if init == "eva" and self.config.rho * self.config.rank > MAX_RANK:
+            yield f"adapter.rank={self.config.rank} with rho={self.config.rho:g} gives layers more than {MAX_RANK}"
+        if init == "lora_ga" and any(2 * self.config.rank > min(shape) for shape in shapes.values()):
+            yield f"adapter.rank={self.config.rank} with init=lora_ga needs twice that on the smaller side of each layer"
+        if init == "mica" and self.config.freeze_a:
+            yield "adapter.init=mica trains A alone, adapter.freeze_a=true B alone"
 
     def fields(self, model: Any, names: list[str]) -> dict[str, Any]:
         """PEFT's words for the strength and the beginning."""
         values = super().fields(model, names)
-        del values["layers"], values["freeze_a"]
+        for key in ("layers", "freeze_a", "init_rows", "rho"):
+            del values[key]
         whole = list(self.config.modules_to_save)
         return values | {
             "lora_alpha": self.config.alpha or 2 * self.config.rank,
@@ -80,16 +114,64 @@ class Lora(PeftMethod):
             "modules_to_save": whole or None,
         }
 
+    def attach(self, model: Any) -> Any:
+        """Also of what is on the meta device, which has no beginning. AdapterError for one in rows: see `begin`."""
+        if self.config.init not in OWN or next(model.parameters()).is_meta:
+            return super().attach(model)
+        if self.first_rows:
+            raise AdapterError(
+                f"{self.config.init} begins in rows of data", where="adapter.init", next_step="use Method.begin"
+            )
+        return self._begun(model, self._factors(model, None))
+
+    def begin(self, model: Any, preview: Preview) -> Any:
+        """As `attach`, from the activations or gradients of the first rows where the beginning is made of them."""
+        return self._begun(model, self._factors(model, preview)) if self.first_rows else self.attach(model)
+
+    def begin_again(self, model: Any, folder: Path) -> Any:
+        """As `begin` did, with what is saved in `folder`."""
+        from cairn.adapters.beginnings import read_beginning
+
+        return self._begun(model, read_beginning(folder, converted=self.changes_base))
+
+    def _factors(self, model: Any, preview: Preview | None) -> dict[str, Factors]:
+        from cairn.adapters.beginnings import beginning_of
+
+        rank = self.config.rank
+        strength = (self.config.alpha or 2 * rank) / (rank**0.5 if self.config.use_rslora else rank)
+        return beginning_of(
+            self.config.init, model, self.find(model), preview, rank=rank, scaling=strength, rho=self.config.rho
+        )
+
+    def _begun(self, model: Any, factors: Mapping[str, Factors]) -> Any:
+        """A LoRA that begins with `factors`, every layer at the strength that the recipe gives its rank."""
+        from cairn.adapters.beginnings import place
+        from cairn.models.linears import shortest_names
+
+        rank, alpha = self.config.rank, self.config.alpha or 2 * self.config.rank
+        ranks = {path: len(a) for path, (a, _) in factors.items() if len(a) != rank}
+        root = 0.5 if self.config.use_rslora else 1
+        changes = {
+            "init": "zero",
+            "rank_pattern": {_exactly(path): count for path, count in ranks.items()},
+            "alpha_pattern": {_exactly(path): alpha * (count / rank) ** root for path, count in ranks.items()},
+        }
+        plain = type(self)(self.config.model_copy(update=changes))
+        adapted = plain.inject(model, shortest_names(model, list(factors)))
+        place(adapted, factors, taken_out=self.changes_base)
+        if self.config.init == "mica":
+            _freeze(adapted, ".lora_B.")
+        if self.changes_base:
+            adapted.beginning = _copies(adapted)
+        return adapted
+
     def inject(self, model: Any, names: list[str]) -> Any:
         """Also keep the beginning where it was taken out of the base."""
         adapted = super().inject(model, names)
         if self.config.freeze_a:
-            for name, parameter in adapted.named_parameters():
-                if ".lora_A." in name:
-                    parameter.requires_grad = False
-        if not self.off_is_start:
-            parts = {name: p for name, p in adapted.named_parameters() if ".lora_A." in name or ".lora_B." in name}
-            adapted.beginning = {name: parameter.detach().clone() for name, parameter in parts.items()}
+            _freeze(adapted, ".lora_A.")
+        if self.changes_base:
+            adapted.beginning = _copies(adapted)
         return adapted
 
     @classmethod
@@ -129,7 +211,21 @@ class Lora(PeftMethod):
             subtract_beginning(folder, beginning)
 
 
-MAX_CHANGING_RANK = 128
+def _exactly(path: str) -> str:
+    """The key of a PEFT pattern that is this path alone."""
+    return f"^{re.escape(path)}"
+
+
+def _freeze(adapted: Any, part: str) -> None:
+    for name, parameter in adapted.named_parameters():
+        if part in name:
+            parameter.requires_grad = False
+
+
+def _copies(adapted: Any) -> dict[str, Any]:
+    """Every A and B by its parameter's name."""
+    parts = {name: p for name, p in adapted.named_parameters() if ".lora_A." in name or ".lora_B." in name}
+    return {name: parameter.detach().clone() for name, parameter in parts.items()}
 
 
 def in_layers(paths: list[str], layers: tuple[int, ...] | None) -> list[str]:
