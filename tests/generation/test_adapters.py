@@ -60,10 +60,9 @@ def spoiled(weights: Any, kind: str) -> Any:
     a, b = weights.layers[path]
     if kind == "shape":
         weights.layers[path] = (a[:, :-1], b)
-    elif kind == "module":
-        weights.layers["model.layers.9.self_attn.q_proj"] = weights.layers.pop(path)
-    elif kind == "embedding":
-        weights.layers["model.embed_tokens"] = weights.layers.pop(path)
+    elif kind in ("module", "embedding"):
+        other = {"module": "model.layers.9.self_attn.q_proj", "embedding": "model.embed_tokens"}[kind]
+        weights.layers[other], weights.scaling[other] = weights.layers.pop(path), weights.scaling.pop(path)
     return weights
 
 

@@ -6,25 +6,27 @@ slot only when no request uses it; unloading one in flight hides its name at onc
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
 from torch import nn
 
+from cairn.adapters.linear_change import LinearChange, as_changes
 from cairn.errors import AdapterError, did_you_mean
 from cairn.generation.slots import Routing, SlotLinear, bucket, features
 
 
 @dataclass(eq=False)
 class Resident:
-    """An adapter in its slot. `uses` counts the requests in flight; `last_use` orders for eviction."""
+    """An adapter in its slot. `needs`: path of each changed layer → its rank there and the parts beside it; `uses` counts
+    the requests in flight; `last_use` orders for eviction."""
 
     id: str
     slot: int
     rank: int
-    modules: tuple[str, ...] = field(repr=False, default=())
+    needs: Mapping[str, tuple[int, frozenset[str]]] = field(repr=False, default_factory=dict)
     uses: int = 0
     last_use: int = 0
 
@@ -58,19 +60,23 @@ class ResidentAdapters:
         return self.slots - len(self._named) - len(self._leaving)
 
     def load(self, adapter_id: str, weights: Any) -> None:
-        """Put `weights` (`cairn.adapters.files.LoraWeights`) into a free slot; AdapterError changes nothing."""
-        self.check(adapter_id, weights)
+        """Put `weights` (`LoraWeights`, or `AdapterChanges` of `cairn.adapters.linear_change`) into a free slot;
+        AdapterError changes nothing."""
+        changes = as_changes(weights)
+        self.check(adapter_id, changes)
         if not self.free:
             raise AdapterError(
                 f"all {self.slots} slots are taken", where=adapter_id, next_step="unload an adapter first"
             )
         taken = {r.slot for r in (*self._named.values(), *self._leaving)}
         slot = next(number for number in range(1, self.slots + 1) if number not in taken)
-        resident = Resident(adapter_id, slot, int(weights.rank), tuple(weights.layers), last_use=self._tick())
+        needs = {path: (change.rank, frozenset(change.parts())) for path, change in changes.layers.items()}
+        resident = Resident(adapter_id, slot, changes.rank, needs, last_use=self._tick())
         try:
-            self._make_room(extra=resident.rank, modules=weights.layers)
-            for path, (a, b) in weights.layers.items():
-                self._layers[path].write(slot, a, b, float(weights.scaling[path]))
+            self._make_room(resident)
+            for path, change in changes.layers.items():
+                self._layers[path].write(slot, change)
+            self.routing.needs[slot] = changes.parts
         except BaseException:
             self._empty(resident)
             raise
@@ -131,13 +137,14 @@ class ResidentAdapters:
         found = []
         if adapter_id in self._named:
             found.append(f"'{adapter_id}' is loaded already")
-        if weights.rank > self.max_rank:
-            found.append(f"rank {weights.rank} is above the limit of {self.max_rank}")
-        for path, (a, b) in weights.layers.items():
-            found.extend(self._misfit(path, tuple(a.shape), tuple(b.shape)))
+        changes = as_changes(weights)
+        if changes.rank > self.max_rank:
+            found.append(f"rank {changes.rank} is above the limit of {self.max_rank}")
+        for path, change in changes.layers.items():
+            found.extend(self._misfit(path, change))
         return found
 
-    def _misfit(self, path: str, a: tuple[int, ...], b: tuple[int, ...]) -> Iterator[str]:
+    def _misfit(self, path: str, change: LinearChange) -> Iterator[str]:
         try:
             inputs, outputs = features(self._module(path))
         except AttributeError:
@@ -146,22 +153,22 @@ class ResidentAdapters:
         except AdapterError as error:
             yield f"{path}: {error.what}"
             return
-        if (a[1], b[0]) != (inputs, outputs):
-            yield f"{path} goes from {inputs} to {outputs}, the adapter from {a[1]} to {b[0]}"
+        wrong = change.misfit(inputs, outputs)
+        if wrong:
+            yield f"{path} {wrong}"
 
     def _module(self, path: str) -> nn.Module:
         return self._layers[path] if path in self._layers else self.model.get_submodule(path)
 
-    def _make_room(self, *, extra: int, modules: Any) -> None:
-        for path in modules:
+    def _make_room(self, newcomer: Resident) -> None:
+        for path in newcomer.needs:
             if path not in self._layers:
                 self._layers[path] = self._wrap(path)
-        ranks: dict[str, int] = dict.fromkeys(modules, extra)
-        for resident in (*self._named.values(), *self._leaving):
-            for path in resident.modules:
-                ranks[path] = max(ranks.get(path, 0), resident.rank)
+        residents = (newcomer, *self._named.values(), *self._leaving)
         for path, layer in self._layers.items():
-            layer.reserve(bucket(ranks[path]) if path in ranks else 0)
+            needs = [resident.needs[path] for resident in residents if path in resident.needs]
+            rank = max((rank for rank, _ in needs), default=0)
+            layer.reserve(bucket(rank), sorted({part for _, parts in needs for part in parts}))
 
     def _wrap(self, path: str) -> SlotLinear:
         parent, _, name = path.rpartition(".")
@@ -173,7 +180,8 @@ class ResidentAdapters:
         return layer
 
     def _empty(self, resident: Resident) -> None:
-        for path in resident.modules:
+        self.routing.needs.pop(resident.slot, None)
+        for path in resident.needs:
             if path in self._layers:
                 self._layers[path].clear(resident.slot)
 

@@ -109,14 +109,19 @@ def dequantised(model: Any) -> Any:
     from cairn.models.gguf import unmark
 
     for path, layer in quantised_linears(model).items():
-        plain = nn.Linear(layer.in_features, layer.out_features, bias=layer.bias is not None, device="meta")
-        plain.weight = nn.Parameter(dequantised_weight(layer), requires_grad=False)
-        if layer.bias is not None:
-            plain.bias = layer.bias
-        model.set_submodule(path, _as_before(plain, layer))
+        model.set_submodule(path, dequantised_linear(layer))
     for name in ("is_loaded_in_4bit", "is_loaded_in_8bit"):
         vars(model).pop(name, None)
     return unmark(model)
+
+
+def dequantised_linear(layer: Any) -> nn.Module:
+    """The plain fp32 layer of the same numbers."""
+    plain = nn.Linear(layer.in_features, layer.out_features, bias=layer.bias is not None, device="meta")
+    plain.weight = nn.Parameter(dequantised_weight(layer), requires_grad=False)
+    if layer.bias is not None:
+        plain.bias = layer.bias
+    return _as_before(plain, layer)
 
 
 def dequantised_weight(layer: Any) -> torch.Tensor:

@@ -4,10 +4,12 @@ butterflies of a fast Fourier transform. Slow: every step inverts a matrix for e
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from typing import Any
 
 import torch
 from pydantic import Field
 
+from cairn.adapters.linear_change import LinearChange, diagonal_blocks
 from cairn.adapters.method import Capabilities
 from cairn.adapters.peft_method import OnLinears, PeftMethod, undivided
 
@@ -43,3 +45,11 @@ class Boft(PeftMethod):
         if self.config.butterfly_factors > 1 and not torch.cuda.is_available():
             yield "adapter.butterfly_factors above 1 needs PEFT's CUDA extension: without it PEFT takes 1"
         yield from undivided(shapes, self.config.block_size, "adapter.block_size")
+
+    def change_of(self, layer: Any) -> LinearChange:
+        """The inputs are turned and the outputs scaled, without the bias; several butterflies are one block."""
+        turn, scale = layer.get_delta_weight("default")
+        size = self.config.block_size if self.config.butterfly_factors == 1 else turn.shape[0]
+        scale, bias = scale.flatten(), layer.get_base_layer().bias
+        kept = None if bias is None else (1 - scale) * bias
+        return LinearChange(turn=diagonal_blocks(turn, size), scale=scale, bias=kept)

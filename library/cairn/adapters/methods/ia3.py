@@ -7,6 +7,7 @@ from typing import Any
 
 from pydantic import Field
 
+from cairn.adapters.linear_change import LinearChange
 from cairn.adapters.method import Capabilities
 from cairn.adapters.peft_method import OnLinears, PeftMethod
 
@@ -24,6 +25,11 @@ class Ia3(PeftMethod):
             serialization_alias="feedforward_modules",
             description="layers whose inputs are scaled instead of their outputs; none: the last linear of each MLP",
         )
+
+    def change_of(self, layer: Any) -> LinearChange:
+        """Inputs or outputs are scaled."""
+        scale = layer.ia3_l["default"].flatten()
+        return LinearChange(turn=scale.view(-1, 1, 1)) if layer.is_feedforward else LinearChange(scale=scale)
 
     def fields(self, model: Any, names: list[str]) -> dict[str, Any]:
         """With those layers found that lead from an MLP back into the residual stream."""

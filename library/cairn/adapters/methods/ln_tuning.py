@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any, Literal
 
+import torch
 from pydantic import Field
 
+from cairn.adapters.linear_change import LinearChange
 from cairn.adapters.method import Capabilities
 from cairn.adapters.peft_method import PeftMethod
 from cairn.config.section import Section
@@ -44,6 +46,15 @@ class LnTuning(PeftMethod):
                 )
             found += matching
         return found
+
+    def change_of(self, layer: Any) -> LinearChange:
+        """A norm is odd but for its bias, so two answers tell both of the scale and the bias."""
+        width = layer.get_base_layer().weight.shape[0]
+        probe = torch.randn(width, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+        base, trained = (f(torch.stack([probe, -probe])) for f in (layer.get_base_layer(), layer))
+        scale = (trained[0] - trained[1]) / (base[0] - base[1])
+        bias = (trained.sum(0) - scale * base.sum(0)) / 2
+        return LinearChange(scale=scale, bias=bias if bool(bias.any()) else None)
 
     def problems(self, model: Any) -> Iterator[str]:
         """Names of no norm."""

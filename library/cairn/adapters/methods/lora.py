@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from pydantic import Field
 
+from cairn.adapters.linear_change import LinearChange
 from cairn.adapters.method import Capabilities
 from cairn.adapters.peft_method import OnLinears, PeftMethod
 from cairn.errors import AdapterError
@@ -101,6 +102,18 @@ class Lora(PeftMethod):
             yield f"adapter.rank={self.config.rank} with init=lora_ga needs twice that on the smaller side of each layer"
         if init == "mica" and self.config.freeze_a:
             yield "adapter.init=mica trains A alone, adapter.freeze_a=true B alone"
+
+    def change_of(self, layer: Any) -> LinearChange:
+        """B·A, and with DoRA the outputs scaled to their trained norms, the bias apart."""
+        down, up = layer.lora_A["default"].weight, layer.lora_B["default"].weight * layer.scaling["default"]
+        if "default" not in layer.lora_magnitude_vector:
+            return LinearChange(down=down, up=up)
+        magnitude, base = layer.lora_magnitude_vector["default"], layer.get_base_layer()
+        scale = magnitude.weight / magnitude.get_weight_norm(base.weight, up @ down, scaling=1)
+        bias = getattr(base, "bias", None)
+        return LinearChange(
+            down=down, up=scale[:, None] * up, scale=scale, bias=None if bias is None else (1 - scale) * bias
+        )
 
     def fields(self, model: Any, names: list[str]) -> dict[str, Any]:
         """PEFT's words for the strength and the beginning."""

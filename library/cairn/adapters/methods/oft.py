@@ -4,9 +4,11 @@ between neurons stay; R comes from a skew-symmetric matrix by Cayley's transform
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from typing import Any
 
 from pydantic import Field
 
+from cairn.adapters.linear_change import LinearChange, diagonal_blocks
 from cairn.adapters.method import Capabilities
 from cairn.adapters.peft_method import OnLinears, PeftMethod, undivided
 
@@ -39,3 +41,7 @@ class Oft(PeftMethod):
     def misfits(self, shapes: Mapping[str, tuple[int, int]]) -> Iterator[str]:
         """Blocks that do not divide a layer's inputs."""
         yield from undivided(shapes, self.config.block_size, "adapter.block_size")
+
+    def change_of(self, layer: Any) -> LinearChange:
+        """The inputs are turned."""
+        return LinearChange(turn=diagonal_blocks(layer.get_delta_weight("default"), self.config.block_size))

@@ -1,0 +1,119 @@
+"""What an adapter does to one layer, as data that can differ from row to row of a batch: W·x + b becomes
+
+    y = S·(W·T·x + b) + B·A·x + c
+
+T turns the inputs block by block (OFT; in blocks of one, IA³ on inputs), S scales the outputs and gives each a share
+of one other (IA³, DoRA, RoAd), B·A is a LoRA and c a bias. A part that is not there changes nothing. Memory: as much as
+the parts; a turn in blocks of b costs as much as a LoRA of rank b · in / (in + out).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+import torch
+
+from cairn.adapters.files import LoraWeights
+from cairn.errors import AdapterError
+
+TURN = "turn/"
+"""What the name of a turn begins with; the size of its blocks follows."""
+
+
+@dataclass(frozen=True)
+class LinearChange:
+    """`down` A [rank, in] and `up` B [out, rank] with the scaling inside; `turn` [in / b, b, b], by which the blocks of x
+    are multiplied from the right; S·z is `scale` ∘ z + `share` ∘ z[`partner`], [out] each; `bias` c [out]."""
+
+    down: torch.Tensor | None = None
+    up: torch.Tensor | None = None
+    turn: torch.Tensor | None = None
+    scale: torch.Tensor | None = None
+    share: torch.Tensor | None = None
+    partner: torch.Tensor | None = None
+    bias: torch.Tensor | None = None
+
+    @property
+    def rank(self) -> int:
+        """Of B·A; 0 without."""
+        return 0 if self.down is None else self.down.shape[0]
+
+    def parts(self) -> dict[str, torch.Tensor]:
+        """What there is beside B·A, by name."""
+        turns = {} if self.turn is None else {f"{TURN}{self.turn.shape[1]}": self.turn}
+        named = {name: getattr(self, name) for name in ("scale", "share", "partner", "bias")}
+        return turns | {name: value for name, value in named.items() if value is not None}
+
+    def misfit(self, inputs: int, outputs: int) -> str:
+        """What keeps it off a layer of that shape; empty when it fits."""
+        ends = [] if self.down is None or self.up is None else [(self.down.shape[1], self.up.shape[0])]
+        turned = inputs if self.turn is None else self.turn.shape[0] * self.turn.shape[1]
+        sizes = [(turned, part.shape[0]) for name, part in self.parts().items() if not name.startswith(TURN)]
+        ends += sizes or [(turned, outputs)]
+        wrong = next((end for end in ends if end != (inputs, outputs)), None)
+        return f"goes from {inputs} to {outputs}, the adapter from {wrong[0]} to {wrong[1]}" if wrong else ""
+
+
+@dataclass(frozen=True)
+class AdapterChanges:
+    """What an adapter does to a model: path in the bare model → the change of that layer. `method`: who says so."""
+
+    layers: Mapping[str, LinearChange]
+    method: str = "lora"
+    rank: int = field(init=False)
+
+    def __post_init__(self) -> None:
+        """The largest rank of its layers."""
+        object.__setattr__(self, "rank", max((change.rank for change in self.layers.values()), default=0))
+
+    @property
+    def parts(self) -> frozenset[str]:
+        """Names of the parts that some layer has."""
+        return frozenset(name for change in self.layers.values() for name in change.parts())
+
+
+def as_changes(weights: LoraWeights | AdapterChanges) -> AdapterChanges:
+    """A LoRA is the simplest case."""
+    if isinstance(weights, AdapterChanges):
+        return weights
+    return AdapterChanges(
+        {path: LinearChange(down=a, up=b.float() * weights.scaling[path]) for path, (a, b) in weights.layers.items()}
+    )
+
+
+def neutral(part: str, inputs: int, outputs: int) -> torch.Tensor:
+    """The part of that name which changes nothing, for a layer of that shape."""
+    if part.startswith(TURN):
+        size = int(part.removeprefix(TURN))
+        return torch.eye(size).repeat(inputs // size, 1, 1)
+    if part == "partner":
+        return torch.arange(outputs)
+    return torch.ones(outputs) if part == "scale" else torch.zeros(outputs)
+
+
+def diagonal_blocks(matrix: torch.Tensor, size: int) -> torch.Tensor:
+    """[n / size, size, size] of a block-diagonal matrix [n, n]."""
+    count = matrix.shape[0] // size
+    blocks = matrix.view(count, size, count, size).diagonal(dim1=0, dim2=2).movedim(-1, 0)
+    if int(torch.count_nonzero(blocks)) != int(torch.count_nonzero(matrix)):
+        raise AdapterError(f"the matrix does not fall into blocks of {size}", next_step="report it with the adapter")
+    return blocks.contiguous()
+
+
+def turned(rows: torch.Tensor, blocks: torch.Tensor) -> torch.Tensor:
+    """x [n, tokens, in] with its blocks turned by `blocks` [n or 1, in / b, b, b], of each n its own."""
+    n, tokens, width = rows.shape
+    size = blocks.shape[-1]
+    if size == 1:
+        return rows * blocks.reshape(blocks.shape[0], 1, width)
+    split = rows.view(n, tokens, width // size, size).transpose(1, 2)
+    return (split @ blocks).transpose(1, 2).reshape(n, tokens, width)
+
+
+def shared_out(rows: torch.Tensor, parts: Mapping[str, torch.Tensor]) -> torch.Tensor:
+    """S·z + c of z [n, tokens, out]; `parts` by name, [n or 1, 1, out] each."""
+    found = rows * parts["scale"] if "scale" in parts else rows
+    if "share" in parts:
+        found = found + parts["share"] * rows.gather(-1, parts["partner"].expand(rows.shape))
+    return found + parts["bias"] if "bias" in parts else found
