@@ -53,10 +53,25 @@ def write_run(
         out.write('{"step": 9999, "lo')
 
 
+def write_ranks(path: Path) -> None:
+    """Ranks of 4 layers that fall from 9 to 6 on the average, as AdaLoRA leaves them."""
+    kinds = ("self_attn.q_proj", "self_attn.v_proj", "mlp.down_proj")
+    lines = []
+    for step in range(1, 31):
+        ranks = {
+            f"model.layers.{layer}.{kind}": round(9 - (0.05 + 0.03 * layer + 0.02 * i) * step)
+            for layer in range(4)
+            for i, kind in enumerate(kinds)
+        }
+        lines.append(json.dumps({"step": 4 * step, "ranks": ranks}) + "\n")
+    path.write_text("".join(lines))
+
+
 def write_storage(root: Path) -> Path:
     """Runs, a search and adapters."""
     write_run(root / "runs" / "docstrings", steps=120, planned=120, rate=0.04, status="finished", bad_line=True)
     write_run(root / "runs" / "sft-3f9a01bc", steps=47, planned=200, rate=0.02, status="running")
+    write_ranks(root / "runs" / "docstrings" / "ranks.jsonl")
     search = root / "searches" / "ranks"
     space = {
         "adapter.rank": {"choices": [2, 8, 16]},
@@ -239,6 +254,8 @@ def test_a_browser_shows_runs_trials_and_adapters(address: str, tmp_path: Path) 
         "stopped early",
         "prod → 2",
         "Gradient norm",
+        "Rank of every module after step 120",
+        "model.layers.3.mlp.down_proj: 4",
         "cannot be read: 1",
         "live, ",
     ):

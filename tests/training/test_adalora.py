@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -12,8 +13,10 @@ from cairn.adapters.files import read_lora
 from cairn.config.load import with_overrides
 from cairn.config.recipe import Recipe
 from cairn.errors import AdapterError, UserError
+from cairn.training.callbacks.ranks import RANKS
 from cairn.training.fit import require_fit
 from cairn.training.folder import ADAPTER
+from cairn.training.lines import read_lines
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("group")]
 
@@ -43,10 +46,18 @@ def test_a_run_stopped_in_the_middle_of_the_schedule_goes_on_exactly(
     assert losses(resumed) == losses(straight)
     ranks = [line["mean_rank"] for line in straight]
     assert ranks == [line["mean_rank"] for line in resumed]
-    assert ranks[0] == 6 and ranks[-1] == 4 and ranks == sorted(ranks, reverse=True)
+    assert (ranks[0], ranks[-1]) == (6, 4)
+    assert ranks == sorted(ranks, reverse=True)
     assert len(set(ranks)) > 3, "they fall step by step"
     first, second = (read_lora(one.run_path / ADAPTER) for one in (recipe, again))
     assert sum(a.shape[0] for a, _ in first.layers.values()) == 4 * LAYERS
+    lines = read_lines(recipe.run_path / RANKS)
+    assert lines == read_lines(again.run_path / RANKS)
+    assert {path: rank for path, rank in lines[-1]["ranks"].items() if rank} == {
+        path: a.shape[0] for path, (a, _) in first.layers.items()
+    }
+    note = json.loads((recipe.run_path / ADAPTER / "run.json").read_text())
+    assert (note["method"], note["recipe"]["adapter"]["name"]) == ("lora", "adalora")
     for path, pair in first.layers.items():
         assert all(torch.equal(ours, theirs) for ours, theirs in zip(pair, second.layers[path], strict=True))
 
@@ -70,7 +81,7 @@ def test_its_result_goes_on_as_a_lora(tmp_path: Path, tiny_path: Path) -> None:
         tmp_path / "after", tiny_path, "sft", model=start, adapter={"name": "lora"}, training={"steps": 1}
     )
     assert run_local(after)[0]["loss"] < last + 0.5
-    with pytest.raises(AdapterError, match="set adapter.name=lora"):
+    with pytest.raises(AdapterError, match=r"set adapter\.name=lora"):
         run_local(with_overrides(after, {"adapter": ADALORA, "storage.run": "anew"}))
 
 

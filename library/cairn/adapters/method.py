@@ -39,6 +39,8 @@ class Method(Plugin):
     can: ClassVar[Capabilities] = Capabilities()
     refused: ClassVar[str] = ""
     """Why the pinned libraries get it wrong, with the number of the issue; such a method is not trained."""
+    saved_as: ClassVar[str] = ""
+    """The method of what `save` writes, where it is another."""
     makes_whole_model: ClassVar[bool] = False
     """Whether the result is a model of its own instead of an adapter beside its base."""
     starts_as_base: ClassVar[bool] = True

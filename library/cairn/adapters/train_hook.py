@@ -33,6 +33,10 @@ class TrainHook(ABC):
     def figures(self) -> dict[str, float]:
         """What to log of the last step."""
 
+    def ranks(self) -> dict[str, int]:
+        """The rank of each adapted layer by its path, where training changes it."""
+        return {}
+
     @abstractmethod
     def state(self) -> dict[str, torch.Tensor]:
         """What a later start must know."""

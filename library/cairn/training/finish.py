@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import json
 import shutil
+from pathlib import Path
 from typing import Any
 
+from cairn.evaluation.subject import PEFT_CONFIG
 from cairn.models.identity import base_sha256, tokenizer_sha256
 from cairn.training.checkpoint import save_adapter
 from cairn.training.folder import ADAPTER, RUN
@@ -33,7 +35,7 @@ def finish(run: Run, journal: Journal, hooks: Hooks) -> None:
     save_adapter(run, draft)
     if run.session.rank != 0:
         return
-    facts = provenance(run, journal.step, journal.latest) | hooks.finish(draft)
+    facts = provenance(run, draft, journal.step, journal.latest) | hooks.finish(draft)
     (draft / RUN).write_text(json.dumps(facts, indent=1))
     shutil.rmtree(run_path / ADAPTER, ignore_errors=True)
     draft.rename(run_path / ADAPTER)
@@ -41,11 +43,10 @@ def finish(run: Run, journal: Journal, hooks: Hooks) -> None:
     run.feed.close()
 
 
-def provenance(run: Run, step: int, metrics: dict[str, Any]) -> dict[str, Any]:
-    """Base model and tokenizer with their hashes, method, stage, rank, targets, the recipe, and of the adapter the step
-    after which it stood so and the metrics then."""
+def provenance(run: Run, adapter: Path, step: int, metrics: dict[str, Any]) -> dict[str, Any]:
+    """Base model and tokenizer with their hashes, the method and rank of what lies in `adapter`, stage, targets, the
+    recipe, the step after which it stood so and the metrics then."""
     recipe, quantized = run.recipe, run.recipe.model.quantized
-    adapter = getattr(run.engine.model, "peft_config", {}).get("default")
     return {
         "run": recipe.run_name,
         "parent": recipe.model.adapter,
@@ -55,15 +56,21 @@ def provenance(run: Run, step: int, metrics: dict[str, Any]) -> dict[str, Any]:
             "quantization": quantized.model_dump(mode="json") if quantized is not None else None,
         },
         "tokenizer_sha256": tokenizer_sha256(run.tokenizer, template=recipe.data.template is None),
-        "method": recipe.adapter.name,
+        "method": run.method.saved_as or recipe.adapter.name,
         "stage": recipe.stage.name,
-        "rank": getattr(adapter, "r", None),
+        "rank": _rank(adapter),
         "targets": sorted(_adapted_modules(run.engine.model)),
         "steps": run.total_steps,
         "step": step,
         "metrics": metrics,
         "recipe": recipe.plain(),
     }
+
+
+def _rank(adapter: Path) -> int | None:
+    """Of an adapter that has one; of several the commonest."""
+    config = adapter / PEFT_CONFIG
+    return json.loads(config.read_bytes()).get("r") if config.is_file() else None
 
 
 def _adapted_modules(model: Any) -> set[str]:

@@ -10,6 +10,8 @@ function h(tag, attributes = {}, ...children) {
   return node;
 }
 
+const drawing = svg => new DOMParser().parseFromString(svg, "text/html").body.firstChild;
+
 const LABELS = {
   loss: "Loss", held_out_bpb: "Held-out bits per byte", tokens_per_second: "Tokens per second",
   grad_norm: "Gradient norm", learning_rate: "Learning rate", peak_memory_bytes: "Peak memory, bytes", step_seconds: "Seconds per step", tokens: "Tokens per step",

@@ -66,8 +66,9 @@ function runDetail(run) {
   return [
     run.unreadable_lines ? h("p", { class: "problem" }, `lines of metrics.jsonl that cannot be read: ${run.unreadable_lines}`) : null,
     charts.length ? h("div", { class: "charts" }, charts) : h("p", { class: "soft" }, "No metrics yet."),
+    run.maps.map(map => h("div", { class: "map" }, h("h4", {}, map.title), h("div", { class: "scroll" }, drawing(map.svg)))),
     h("details", { class: "recipe" }, h("summary", {}, "Recipe"), h("pre", {}, JSON.stringify(run.recipe, null, 2))),
-  ].filter(Boolean);
+  ].flat().filter(Boolean);
 }
 
 function drawSearches(all, details) {

@@ -1,6 +1,6 @@
 """What lies under a storage path, as plain data for the page. Reads files only: no cluster, no database.
 
-runs/<run>/            recipe.json, state.json, metrics.jsonl
+runs/<run>/            recipe.json, state.json, metrics.jsonl, ranks.jsonl
 searches/<search>/     search.json, trials.json, runs/<trial>/metrics.jsonl
 adapters/<name>/…      the store
 """
@@ -14,6 +14,7 @@ from typing import Any
 import msgspec
 
 from cairn.errors import CairnError, UserError, did_you_mean
+from cairn.serving.dashboard.ranks import rank_maps
 from cairn.serving.dashboard.series import Series, read_series, thin
 from cairn.store.card import Card
 from cairn.store.store import Store
@@ -45,6 +46,7 @@ def run_detail(storage: Path, name: str) -> dict[str, Any]:
     return {
         **run_summary(path),
         "curves": series.thinned(),
+        "maps": rank_maps(path / "ranks.jsonl"),
         "unreadable_lines": series.unreadable_lines,
         "recipe": _json(path / "recipe.json"),
     }
