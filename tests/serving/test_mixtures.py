@@ -31,6 +31,7 @@ pytestmark = pytest.mark.unit
 def catalogue(tmp_path: Path, tiny_path: Path, folders: dict[str, Path]) -> Catalogue:
     publish(tmp_path, tiny_path, folders)
     return Catalogue(
+        build_model(),
         base_name="tiny",
         base_path=str(tiny_path),
         storage=str(tmp_path),

@@ -37,6 +37,7 @@ def load_base(settings: ServiceSettings) -> Base:
         quantization=settings.quantized,
     )
     catalogue = Catalogue(
+        model,
         base_name=settings.base_name,
         base_path=settings.model,
         storage=settings.storage,

@@ -1,5 +1,6 @@
 """From the `model` of a request to weights: the base, a version or alias of the store, an adapter loaded by name, or a
-weighted sum of such (`support:0.7+legal@3:0.3`), which is made exactly and takes a slot of its own.
+weighted sum of such (`support:0.7+legal@3:0.3`), which is made exactly and takes a slot of its own. An adapter of a
+method beside LoRA becomes what it does to each layer (`cairn.adapters.beside`).
 
 A reference is resolved anew for each request, so a promoted alias takes effect at once, and a request keeps the
 version that it began with. The id under which weights become resident names their content, never just their name.
@@ -13,9 +14,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from cairn.adapters.beside import ADVICE, read_beside
 from cairn.adapters.combine import combine
-from cairn.adapters.files import chat_template_of, read_lora
+from cairn.adapters.files import chat_template_of
+from cairn.adapters.linear_change import AdapterChanges
 from cairn.errors import AdapterError, did_you_mean
+from cairn.models.twin import twin
 from cairn.serving.loaded import LoadedAdapter, LoadedAdapters, content_sha256
 from cairn.serving.refusal import UnknownModelError
 from cairn.store.card import Card
@@ -41,11 +45,13 @@ class Served:
 
 
 class Catalogue:
-    """The names that a service answers to. `base_sha256` and `tokenizer_sha256` identify the base."""
+    """The names that a service answers to. `base_sha256` and `tokenizer_sha256` identify the base; `model` is it, as it
+    was loaded: its numbers are looked at, its layers may be replaced afterwards."""
 
     def __init__(
-        self, *, base_name: str, base_path: str, storage: str, base_sha256: str, tokenizer_sha256: str
+        self, model: Any, *, base_name: str, base_path: str, storage: str, base_sha256: str, tokenizer_sha256: str
     ) -> None:
+        self.model = twin(model)
         self.base_name, self.base_path = base_name, base_path
         self.base_sha256, self.tokenizer_sha256 = base_sha256, tokenizer_sha256
         self.store = Store(Path(storage) / "adapters")
@@ -118,7 +124,7 @@ class Catalogue:
                 )
 
     async def weights(self, served: Served, *, scores: bool = False) -> Any:
-        """The LoraWeights, read once however many ask; None for the base. A failed read is not remembered.
+        """LoraWeights or AdapterChanges, read once however many ask; None for the base. A failed read is not remembered.
 
         AdapterError for an adapter that `scores` where one is wanted that speaks, and the other way round.
         """
@@ -127,7 +133,7 @@ class Catalogue:
         key = (served.adapter_id, scores)
         task = self._weights.get(key)
         if task is None:
-            task = asyncio.create_task(asyncio.to_thread(read_weights, served, scores=scores))
+            task = asyncio.create_task(asyncio.to_thread(read_weights, served, self.model, scores=scores))
             self._weights[key] = task
             while len(self._weights) > WEIGHTS_IN_MEMORY:
                 self._weights.popitem(last=False)
@@ -170,16 +176,24 @@ class Catalogue:
         return did_you_mean(model, [entry["id"] for entry in self.models()])
 
 
-def read_weights(served: Served, *, scores: bool = False) -> Any:
-    """LoraWeights from the folder; AdapterError when they are bad or are not the content that was loaded.
+def read_weights(served: Served, model: Any, *, scores: bool = False) -> Any:
+    """What is in the folder, as it changes `model`; AdapterError when it is bad or is not the content that was loaded.
 
-    Those of a mixture are the exact sum, of the rank that its parts' add up to.
+    That of a mixture is the exact sum, of the rank that its parts' add up to; AdapterError where a part is no sum.
     """
     if served.parts:
-        parts = [read_weights(part, scores=scores) for part, _ in served.parts]
+        parts = [read_weights(part, model, scores=scores) for part, _ in served.parts]
+        for (part, _), weights in zip(served.parts, parts, strict=True):
+            if isinstance(weights, AdapterChanges):
+                raise AdapterError(
+                    f"{part.label} is no sum of matrices ({', '.join(sorted(weights.parts)) or 'it changes nothing'}), "
+                    "so it cannot be in a mixture",
+                    where="model",
+                    next_step=f"ask it alone, or {ADVICE}",
+                )
         return combine(parts, [weight for _, weight in served.parts]).weights
     assert served.path is not None
-    weights = read_lora(served.path, scores=scores)
+    weights = read_beside(served.path, model, scores=scores)
     if served.sha256 is not None and content_sha256(served.path) != served.sha256:
         raise AdapterError(
             f"the folder of '{served.label}' changed after it was loaded",

@@ -57,7 +57,7 @@ class Engine:
     async def stream(self, request: Request, weights: Any = None) -> AsyncIterator[list[Event]]:
         """The events of a request, as many at a time as have come; leaving early cancels it.
 
-        `weights` (LoraWeights) are loaded under `request.adapter` unless it is resident. UserError refuses it.
+        `weights` (LoraWeights or AdapterChanges) are loaded under `request.adapter` unless it is resident. UserError refuses it.
         """
         ticket = _Ticket(request, weights, asyncio.get_running_loop())
         self._post(lambda: self._pending.append(ticket))
