@@ -38,3 +38,4 @@ tables: $(STAMP)
 	$(BIN)/python -m cairn.config.table
 	$(BIN)/python -m cairn.cli.table
 	$(BIN)/python -m cairn.cli.stage_table
+	$(BIN)/python -m cairn.cli.method_table

@@ -19,7 +19,7 @@ def test_the_recipe_table_names_every_key_with_its_default() -> None:
     assert "| `training.global_batch` | int | `8` |" in text
     assert "| `storage.path` | str | `$CAIRN_HOME/storage` |" in text
     assert "| `model.path` | str | required |" in text
-    assert "| `adapter.rank` |" in text
+    assert "[docs/methods.md](docs/methods.md)" in text
     assert "| `optimizer.learning_rate` |" in text
     assert "fp32 \\| bf16" in text
 

@@ -2,7 +2,7 @@
 
 `python -m cairn.config.table` rewrites the part of README.md between the markers `<!-- recipe keys -->` and
 `<!-- end of recipe keys -->`; a test fails when the README is behind. Plugins' Configs are included, so a new
-optimizer documents its knobs by existing.
+optimizer documents its knobs by existing; those of the adapter methods stand in docs/methods.md.
 """
 
 from __future__ import annotations
@@ -24,6 +24,8 @@ from cairn.config.section import Section
 from cairn.plugins import FAMILIES
 
 MARKER = "recipe keys"
+PAGES = {"adapter": "docs/methods.md"}
+"""Sections whose plugins have a page of their own."""
 HEADER = ("| key | type | default | meaning |", "|---|---|---|---|")
 
 
@@ -48,21 +50,27 @@ def rewrite(readme: str, marker: str, content: str) -> str:
 
 def _section(name: str) -> Iterator[str]:
     if name in SECTIONS:
-        yield _heading(f"`{name}`", SECTIONS[name].__doc__) + "\n\n" + _rows(name, SECTIONS[name])
+        yield _heading(f"`{name}`", SECTIONS[name].__doc__) + "\n\n" + key_rows(name, SECTIONS[name])
         if name == "search":
-            yield _heading("`search.space`", Axis.__doc__) + "\n\n" + _rows("search.space.KEY", Axis)
+            yield _heading("`search.space`", Axis.__doc__) + "\n\n" + key_rows("search.space.KEY", Axis)
         if name == "data":
-            yield _heading("`data.train`, `data.validation`", Dataset.__doc__) + "\n\n" + _rows("data.train.N", Dataset)
+            yield (
+                _heading("`data.train`, `data.validation`", Dataset.__doc__)
+                + "\n\n"
+                + key_rows("data.train.N", Dataset)
+            )
         if name == "training":
             for key, part in (("best", Goal), ("early_stopping", EarlyStopping)):
-                yield _heading(f"`training.{key}`", part.__doc__) + "\n\n" + _rows(f"training.{key}", part)
+                yield _heading(f"`training.{key}`", part.__doc__) + "\n\n" + key_rows(f"training.{key}", part)
             yield from _plugins("training.trackers.N", PLUGIN_LISTS["trackers"])
         return
     family, default = PLUGIN_SECTIONS[name]
     names = ", ".join(f"`{choice}`" for choice in FAMILIES[family].names())
     note = f"default `{default}`" if default else "must be named"
-    yield f"**`{name}`** A file of `library/cairn/{family.replace('.', '/')}/`: `name` is one of {names} ({note})."
-    yield from _plugins(name, family)
+    elsewhere = f" Their keys: [{PAGES[name]}]({PAGES[name]})." if name in PAGES else ""
+    yield f"**`{name}`** A file of `library/cairn/{family.replace('.', '/')}/`: `name` is one of {names} ({note}).{elsewhere}"
+    if name not in PAGES:
+        yield from _plugins(name, family)
 
 
 def _plugins(section: str, family: str) -> Iterator[str]:
@@ -71,7 +79,7 @@ def _plugins(section: str, family: str) -> Iterator[str]:
         plugin = FAMILIES[family].load(choice)
         if plugin.Config.model_fields:
             title = f"`{section}: {{name: {choice}}}`"
-            yield _heading(title, plugin.__doc__) + "\n\n" + _rows(section, plugin.Config)
+            yield _heading(title, plugin.__doc__) + "\n\n" + key_rows(section, plugin.Config)
 
 
 def _heading(title: str, docstring: str | None) -> str:
@@ -79,7 +87,8 @@ def _heading(title: str, docstring: str | None) -> str:
     return f"**{title}** {first}"
 
 
-def _rows(section: str, config: type[Section]) -> str:
+def key_rows(section: str, config: type[Section]) -> str:
+    """Markdown: a row a key of `config`, with its type, default and meaning."""
     lines = [*HEADER]
     for key, field in config.model_fields.items():
         cells = (f"`{section}.{key}`", type_name(field.annotation), _default(field), field.description or "")
