@@ -7,10 +7,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
+from tests.tiny import build_tokenizer
 from tests.training.runs import losses, recipe_for, run_local, write_comparisons, write_documents
 
 from cairn.adapters.attach import attach_saved
 from cairn.adapters.proof import small_values
+from cairn.adapters.specimens import SMALL
 from cairn.config.load import with_overrides
 from cairn.config.recipe import Recipe
 from cairn.data.documents import read_documents
@@ -91,6 +94,41 @@ def test_a_stream_that_has_gone_on_is_not_needed_to_begin_again(tmp_path: Path, 
     again = with_overrides(recipe, {"storage.run": "again"})
     run_local(again, stop_after=5)
     assert losses(run_local(again)) == losses(straight)
+
+
+@pytest.mark.parametrize("zero_stage", [0, pytest.param(2, marks=pytest.mark.full)])
+def test_a_mixtures_experts_and_new_tokens_train_in_a_run(zero_stage: int, tmp_path: Path) -> None:
+    mixture = save_mixture(tmp_path / "mixture")
+    held_out = write_documents(tmp_path / "held_out.jsonl", 4, offset=50)
+    recipe = recipe_for(
+        tmp_path,
+        mixture,
+        adapter={"name": "lora", "rank": 2, "parameters": "experts", "tokens": [65, 66]},
+        data={"validation": [str(held_out)]},
+        training={"steps": 4, "checkpoint_every": 2, "evaluate_documents": 4, "zero_stage": zero_stage},
+    )
+    require_fit(recipe)
+    straight = run_local(recipe)
+    again = with_overrides(recipe, {"storage.run": "again"})
+    run_local(again, stop_after=3)
+    assert losses(run_local(again)) == losses(straight)
+    assert_scores(again, mixture, straight[-1]["held_out_bpb"])
+    with pytest.raises(UserError, match="which ZeRO 3 divides"):
+        require_fit(with_overrides(recipe, {"training.zero_stage": 3}))
+
+
+def save_mixture(folder: Path) -> Path:
+    """A tiny mixture of experts in a folder, with the tokenizer of the other tiny models."""
+    from transformers import MixtralConfig, MixtralForCausalLM
+
+    tokenizer = build_tokenizer()
+    config = MixtralConfig(
+        **{**SMALL, "vocab_size": 260, "max_position_embeddings": 128}, num_local_experts=4, num_experts_per_tok=2
+    )
+    torch.manual_seed(0)
+    MixtralForCausalLM(config).save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+    return folder
 
 
 def assert_scores(recipe: Recipe, base: Path, wanted: float) -> None:

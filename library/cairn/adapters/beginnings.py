@@ -13,6 +13,7 @@ singular values and A not at all, against the paper, and its LoftQ forgets the s
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -25,6 +26,7 @@ from transformers.pytorch_utils import Conv1D
 from cairn.adapters.files import KEY, WEIGHTS_FILE
 from cairn.adapters.preview import Moments, Preview, input_moments, weight_gradients
 from cairn.errors import AdapterError
+from cairn.models.linears import shortest_names
 from cairn.models.load import load_model
 from cairn.models.quantization import dequantised_weight, quantised_linears
 from cairn.models.unwrap import base_of
@@ -160,8 +162,40 @@ def read_beginning(folder: Path, *, converted: bool) -> dict[str, Factors]:
     return {path: (part["A"][half[path] :], -part["B"][:, half[path] :]) for path, part in parts.items()}
 
 
+def begun(method: Any, model: Any, factors: Mapping[str, Factors]) -> Any:
+    """A PEFT model of the method `lora` that begins with `factors`, each layer at the strength that the recipe gives its
+    rank."""
+    config = method.config
+    rank, alpha = config.rank, config.alpha or 2 * config.rank
+    ranks = {f"^{re.escape(path)}": len(a) for path, (a, _) in factors.items() if len(a) != rank}
+    root = 0.5 if config.use_rslora else 1
+    alphas = {key: alpha * (count / rank) ** root for key, count in ranks.items()}
+    changes = {"init": "zero", "rank_pattern": ranks, "alpha_pattern": alphas}
+    plain = type(method)(config.model_copy(update=changes))
+    adapted = plain.inject(model, shortest_names(model, list(factors)))
+    _place(adapted, factors, taken_out=method.changes_base)
+    if config.init == "mica":
+        freeze(adapted, ".lora_B.")
+    if method.changes_base:
+        adapted.beginning = copies(adapted)
+    return adapted
+
+
+def freeze(adapted: Any, part: str) -> None:
+    """Train no parameter that has `part` in its name."""
+    for name, parameter in adapted.named_parameters():
+        if part in name:
+            parameter.requires_grad = False
+
+
+def copies(adapted: Any) -> dict[str, torch.Tensor]:
+    """Every A and B by its parameter's name."""
+    parts = {name: p for name, p in adapted.named_parameters() if ".lora_A." in name or ".lora_B." in name}
+    return {name: parameter.detach().clone() for name, parameter in parts.items()}
+
+
 @torch.no_grad()
-def place(model: Any, factors: Mapping[str, Factors], *, taken_out: bool) -> None:
+def _place(model: Any, factors: Mapping[str, Factors], *, taken_out: bool) -> None:
     """Put A and B into the adapters of a PEFT model, in its dtype; with `taken_out` W becomes W − scaling · B·A."""
     base = base_of(model)
     for path, (a, b) in factors.items():

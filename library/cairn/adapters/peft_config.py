@@ -25,14 +25,35 @@ READ = (
 """Fields with a meaning here."""
 INERT = (
     "base_model_name_or_path", "revision", "peft_version", "inference_mode", "target_modules", "exclude_modules",
-    "fan_in_fan_out", "layers_to_transform", "layers_pattern", "megatron_core", "qalora_group_size",
+    "fan_in_fan_out", "layers_to_transform", "layers_pattern", "megatron_core", "qalora_group_size", "eva_config",
 )  # fmt: skip
 """Fields that say where the tensors were, which the tensors say themselves, or that act only under another field."""
 NEUTRAL: tuple[Any, ...] = (None, False, {}, [], "", "none")
 """Values with which any other field does nothing."""
-VARIANTS = ("use_dora", "lora_bias", "alora_invocation_tokens", "trainable_token_indices", "layer_replication")
+VARIANTS = (
+    "use_dora", "lora_bias", "alora_invocation_tokens", "trainable_token_indices", "layer_replication",
+    "target_parameters",
+)  # fmt: skip
 """Fields that make a LoRA another method in all but name."""
-NEUTRAL_INITS = (True, False, "gaussian", "orthogonal", "eva")
+TAKEN_OUT = "part of it was taken out of the base's weights at the beginning: convert it when saving"
+LEFT_OUT: dict[str, str] = {
+    "alora_invocation_tokens": "it acts from an invocation on, and packed rows and shared prompts hold none or several",
+    "arrow_config": "it mixes other adapters by itself; see `cairn adapters route` and `combine`",
+    "corda_config": TAKEN_OUT,
+    "ensure_weight_tying": "it adapts tied embeddings, which other adapters share",
+    "kasa_config": "it cuts the small singular values off the base's weights, which others stand on, and learns by a loss of its own",
+    "layer_replication": "it stands on a model of other layers than its base",
+    "loftq_config": "it stands on weights that PEFT quantised anew, not on its base",
+    "lora_bias": "it adds biases, which most bases have no place to merge into",
+    "lora_ga_config": TAKEN_OUT,
+    "megatron_config": "it stands on Megatron's layers",
+    "monteclora_config": "it draws noise in every pass and learns by a loss of its own",
+    "use_bdlora": "its blocks are cut for another engine's workers",
+    "use_qalora": "it pools the inputs of GPTQ's layers alone",
+    "velora_config": "its gradients were made of compressed activations",
+}
+"""What PEFT can make of a LoRA and is neither trained nor taken here, and why."""
+NEUTRAL_INITS = (True, False, "gaussian", "orthogonal", "eva", "mica")
 """Initialisations that leave the base's weights as they were."""
 
 
@@ -114,7 +135,12 @@ def _problems(config: Mapping[str, Any]) -> Iterator[str]:
         yield from _pattern_problems(name, config.get(name), holds)
     for name, value in config.items():
         if name not in READ + INERT and value not in NEUTRAL and not _names_transformers_class(name, value):
-            yield f"the field {name} = {_short(value)} is not plain LoRA"
+            yield f"the field {name} = {_short(value)} is not plain LoRA" + because(LEFT_OUT, name)
+
+
+def because(reasons: Mapping[str, str], name: str) -> str:
+    """The reason as the end of a sentence, where there is one."""
+    return f": {reasons[name]}" if name in reasons else ""
 
 
 def _names_transformers_class(name: str, value: Any) -> bool:
@@ -134,7 +160,7 @@ def _pattern_problems(name: str, pattern: Any, holds: Any) -> Iterator[str]:
         yield f"{name} is {_short(pattern)}, not a mapping"
         return
     for key, value in pattern.items():
-        if not all(part.isidentifier() or part.isdigit() for part in _literal(key).split(".")):
+        if not is_literal(key):
             yield f"{name} has the key {_short(key)}, which is no module name (regular expressions are not run)"
         if not holds(value):
             yield f"{name} gives {_short(key)} the value {_short(value)}"
@@ -147,6 +173,11 @@ def _by_pattern(pattern: Mapping[str, Any] | None, path: str, default: Any) -> A
         if path == name or path.endswith(f".{name}"):
             return value
     return default
+
+
+def is_literal(key: str) -> bool:
+    """Whether the key of a pattern is the name of a module, perhaps anchored and escaped."""
+    return all(part.isidentifier() or part.isdigit() for part in _literal(key).split("."))
 
 
 def _literal(key: str) -> str:

@@ -29,11 +29,12 @@ class OnLinears(Section):
 
 class PeftMethod(Method):
     """A key's `serialization_alias` is PEFT's word for it; `fixed`: fields that PEFT is always told; `ignored`: those of a
-    saved config that say how it was trained."""
+    saved config that say how it was trained; `left_out`: fields that are not offered, and why."""
 
     Config: ClassVar[type[Section]] = OnLinears
     fixed: ClassVar[dict[str, Any]] = {}
     ignored: ClassVar[frozenset[str]] = frozenset()
+    left_out: ClassVar[Mapping[str, str]] = {}
 
     def find(self, model: Any) -> list[str]:
         """Paths of the layers that the method stands on. Raises AdapterError when a target names no layer."""

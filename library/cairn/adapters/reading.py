@@ -17,7 +17,7 @@ import torch
 from pydantic import ValidationError
 
 from cairn.adapters.files import WEIGHTS_FILE, file_problems, refused
-from cairn.adapters.peft_config import INERT, NEUTRAL, SCORES, SPEAKS, read_fields
+from cairn.adapters.peft_config import INERT, NEUTRAL, SCORES, SPEAKS, because, read_fields
 from cairn.adapters.peft_method import PeftMethod
 from cairn.plugins import METHODS
 
@@ -119,7 +119,8 @@ def _foreign(method: type[PeftMethod], config: Mapping[str, Any]) -> Iterator[st
         if name in (*TAKEN, *INERT, *CHOOSING, *method.ignored, *method.words()):
             continue
         if name not in defaults or value != defaults[name]:
-            yield f"the field {name} = {str(value)[:60]} is not one that the method '{method.name}' takes"
+            what = f"the field {name} = {str(value)[:60]} is not one that the method '{method.name}' takes"
+            yield what + because(method.left_out, name)
 
 
 def _plain(value: Any) -> Any:

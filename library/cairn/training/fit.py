@@ -53,6 +53,8 @@ def _together(recipe: Recipe, method: Method, model: Any) -> Iterator[str]:
         yield (
             f"the method needs whole parameters in every step: set training.zero_stage to {method.can.zero_stage} or less"
         )
+    if recipe.training.zero_stage == 3 and getattr(recipe.adapter.config, "parameters", None):
+        yield "adapter.parameters changes stacked weights as wholes, which ZeRO 3 divides: set training.zero_stage to 2"
     yield from _beginning(recipe)
     yield from _saved_whole(recipe, model)
 

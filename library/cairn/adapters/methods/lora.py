@@ -4,30 +4,32 @@ scaling = alpha / rank, or alpha / √rank with `use_rslora` (Kalajdzievski 2023
 that the adapted model begins as the base. With `use_dora` (Liu et al. 2024, arXiv 2402.09353) the norm of each output is
 trained apart. PiSSA (Meng et al. 2024, arXiv 2404.02948) and OLoRA (Büyükakyüz 2024, arXiv 2406.01775) begin A and B in
 W itself and take them out of it; so do CorDA and LoRA-GA (`cairn.adapters.beginnings`). What is saved of these is
-converted, so that it stands on the untouched base, at twice the rank.
+converted, so that it stands on the untouched base, at twice the rank. The experts of a mixture, whose linears are one
+stacked weight, each get an A and B of their own with `parameters`; W + scaling · B·A is then made in every pass.
 """
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from pydantic import Field
+from pydantic import Field, field_validator
 
 from cairn.adapters.linear_change import LinearChange
 from cairn.adapters.method import Capabilities
+from cairn.adapters.methods._tokens import token_problems
+from cairn.adapters.peft_config import LEFT_OUT, is_literal
 from cairn.adapters.peft_method import OnLinears, PeftMethod
 from cairn.errors import AdapterError
 
 if TYPE_CHECKING:
-    from cairn.adapters.beginnings import Factors
     from cairn.adapters.preview import Preview
 
 CHANGING = ("pissa", "pissa_niter_4", "pissa_niter_16", "olora", "corda", "lora_ga")
 """Beginnings that change the base."""
 MAX_RANK, MAX_CHANGING_RANK = 256, 128
+EXPERTS = "experts"
 LOOKING = ("eva", "corda", "lora_ga")
 """Beginnings in the run's first rows."""
 OWN = (*LOOKING, "loftq", "mica")
@@ -60,8 +62,23 @@ class Lora(PeftMethod):
         rank_pattern: dict[str, int] = Field({}, description="another rank for layers whose path ends so")
         alpha_pattern: dict[str, float] = Field({}, description="another strength for layers whose path ends so")
         modules_to_save: tuple[str, ...] = Field((), description="modules that are trained and saved whole")
+        parameters: Literal["experts"] | tuple[str, ...] = Field(
+            (), serialization_alias="target_parameters", description="weights of stacked experts by name, or: experts"
+        )
+        tokens: tuple[int, ...] = Field(
+            (), serialization_alias="trainable_token_indices", description="ids whose embeddings are trained too"
+        )
+
+        @field_validator("rank_pattern", "alpha_pattern")
+        @classmethod
+        def _names_layers(cls, pattern: dict[str, float]) -> dict[str, float]:
+            for key in pattern:
+                if not is_literal(key):
+                    raise ValueError(f"'{key[:60]}' is no name of a layer (regular expressions are not run)")
+            return pattern
 
     config: Config
+    left_out = LEFT_OUT
 
     @property
     def changes_base(self) -> bool:
@@ -81,6 +98,25 @@ class Lora(PeftMethod):
     def find(self, model: Any) -> list[str]:
         """Those of the layers that are asked for."""
         return in_layers(super().find(model), self.config.layers)
+
+    def problems(self, model: Any) -> Iterator[str]:
+        """Also of `parameters` and `tokens`."""
+        from cairn.models.experts import stacked_weights
+
+        yield from super().problems(model)
+        yield from token_problems(self.config.tokens, model)
+        config, known = self.config, stacked_weights(model)
+        names = [config.parameters] if isinstance(config.parameters, str) else config.parameters
+        for name in names:
+            found = stacked_named(known, name)
+            if not found:
+                stems = sorted({path.rpartition(".")[2] for path in known})
+                yield f"adapter.parameters names '{name}'; the model's stacked weights are: {', '.join(stems) or 'none'}"
+            elif config.rank > min(min(known[path][1:]) for path in found):
+                yield f"adapter.rank={config.rank} is above the smaller side of {found[0]} {known[found[0]][1:]}"
+        other = config.init not in ("zero", "gaussian") or config.rank_pattern or config.alpha_pattern
+        if names and (config.dropout or config.use_dora or other):
+            yield "adapter.parameters goes with no dropout, no use_dora, no patterns and no init but zero or gaussian"
 
     def misfits(self, shapes: Mapping[str, tuple[int, int]]) -> Iterator[str]:
         """Ranks above a side, patterns that name nothing, and what does not go together."""
@@ -103,8 +139,10 @@ class Lora(PeftMethod):
         if init == "mica" and self.config.freeze_a:
             yield "adapter.init=mica trains A alone, adapter.freeze_a=true B alone"
 
-    def change_of(self, layer: Any) -> LinearChange:
-        """B·A, and with DoRA the outputs scaled to their trained norms, the bias apart."""
+    def change_of(self, layer: Any) -> LinearChange | None:
+        """B·A, and with DoRA the outputs scaled to their trained norms, the bias apart; None of stacked weights."""
+        if hasattr(layer, "parameter_name"):
+            return None
         down, up = layer.lora_A["default"].weight, layer.lora_B["default"].weight * layer.scaling["default"]
         if "default" not in layer.lora_magnitude_vector:
             return LinearChange(down=down, up=up)
@@ -122,10 +160,20 @@ class Lora(PeftMethod):
             del values[key]
         whole = list(self.config.modules_to_save)
         return values | {
+            "target_parameters": self._stacked(model) or None,
+            "trainable_token_indices": list(self.config.tokens) or None,
             "lora_alpha": self.config.alpha or 2 * self.config.rank,
             "init_lora_weights": {"zero": True}.get(self.config.init, self.config.init),
             "modules_to_save": whole or None,
         }
+
+    def _stacked(self, model: Any) -> list[str]:
+        """Paths of the stacked weights that are asked for, in the layers that are."""
+        from cairn.models.experts import stacked_weights
+
+        wanted, known = self.config.parameters, stacked_weights(model)
+        names = (wanted,) if isinstance(wanted, str) else wanted
+        return in_layers([path for name in names for path in stacked_named(known, name)], self.config.layers)
 
     def attach(self, model: Any) -> Any:
         """Also of what is on the meta device, which has no beginning. AdapterError for one in rows: see `begin`."""
@@ -135,56 +183,37 @@ class Lora(PeftMethod):
             raise AdapterError(
                 f"{self.config.init} begins in rows of data", where="adapter.init", next_step="use Method.begin"
             )
-        return self._begun(model, self._factors(model, None))
+        return self._begun(model, None)
 
     def begin(self, model: Any, preview: Preview) -> Any:
         """As `attach`, from the activations or gradients of the first rows where the beginning is made of them."""
-        return self._begun(model, self._factors(model, preview)) if self.first_rows else self.attach(model)
+        return self._begun(model, preview) if self.first_rows else self.attach(model)
 
     def begin_again(self, model: Any, folder: Path) -> Any:
         """As `begin` did, with what is saved in `folder`."""
-        from cairn.adapters.beginnings import read_beginning
+        from cairn.adapters.beginnings import begun, read_beginning
 
-        return self._begun(model, read_beginning(folder, converted=self.changes_base))
+        return begun(self, model, read_beginning(folder, converted=self.changes_base))
 
-    def _factors(self, model: Any, preview: Preview | None) -> dict[str, Factors]:
-        from cairn.adapters.beginnings import beginning_of
+    def _begun(self, model: Any, preview: Preview | None) -> Any:
+        from cairn.adapters.beginnings import beginning_of, begun
 
-        rank = self.config.rank
-        strength = (self.config.alpha or 2 * rank) / (rank**0.5 if self.config.use_rslora else rank)
-        return beginning_of(
-            self.config.init, model, self.find(model), preview, rank=rank, scaling=strength, rho=self.config.rho
+        rank, config = self.config.rank, self.config
+        strength = (config.alpha or 2 * rank) / (rank**0.5 if config.use_rslora else rank)
+        paths = self.find(model)
+        return begun(
+            self, model, beginning_of(config.init, model, paths, preview, rank=rank, scaling=strength, rho=config.rho)
         )
-
-    def _begun(self, model: Any, factors: Mapping[str, Factors]) -> Any:
-        """A LoRA that begins with `factors`, every layer at the strength that the recipe gives its rank."""
-        from cairn.adapters.beginnings import place
-        from cairn.models.linears import shortest_names
-
-        rank, alpha = self.config.rank, self.config.alpha or 2 * self.config.rank
-        ranks = {path: len(a) for path, (a, _) in factors.items() if len(a) != rank}
-        root = 0.5 if self.config.use_rslora else 1
-        changes = {
-            "init": "zero",
-            "rank_pattern": {_exactly(path): count for path, count in ranks.items()},
-            "alpha_pattern": {_exactly(path): alpha * (count / rank) ** root for path, count in ranks.items()},
-        }
-        plain = type(self)(self.config.model_copy(update=changes))
-        adapted = plain.inject(model, shortest_names(model, list(factors)))
-        place(adapted, factors, taken_out=self.changes_base)
-        if self.config.init == "mica":
-            _freeze(adapted, ".lora_B.")
-        if self.changes_base:
-            adapted.beginning = _copies(adapted)
-        return adapted
 
     def inject(self, model: Any, names: list[str]) -> Any:
         """Also keep the beginning where it was taken out of the base."""
+        from cairn.adapters.beginnings import copies, freeze
+
         adapted = super().inject(model, names)
         if self.config.freeze_a:
-            _freeze(adapted, ".lora_A.")
+            freeze(adapted, ".lora_A.")
         if self.changes_base:
-            adapted.beginning = _copies(adapted)
+            adapted.beginning = copies(adapted)
         return adapted
 
     @classmethod
@@ -224,26 +253,14 @@ class Lora(PeftMethod):
             subtract_beginning(folder, beginning)
 
 
-def _exactly(path: str) -> str:
-    """The key of a PEFT pattern that is this path alone."""
-    return f"^{re.escape(path)}"
-
-
-def _freeze(adapted: Any, part: str) -> None:
-    for name, parameter in adapted.named_parameters():
-        if part in name:
-            parameter.requires_grad = False
-
-
-def _copies(adapted: Any) -> dict[str, Any]:
-    """Every A and B by its parameter's name."""
-    parts = {name: p for name, p in adapted.named_parameters() if ".lora_A." in name or ".lora_B." in name}
-    return {name: parameter.detach().clone() for name, parameter in parts.items()}
+def stacked_named(known: Iterable[str], name: str) -> list[str]:
+    """Those of the paths that are `name` or end so; all for the word experts."""
+    return [path for path in known if name in (EXPERTS, path) or path.endswith(f".{name}")]
 
 
 def in_layers(paths: list[str], layers: tuple[int, ...] | None) -> list[str]:
     """Those of `paths` that lie in the numbered layers; AdapterError for a number that no path has."""
-    if layers is None:
+    if layers is None or not paths:
         return paths
     numbers = {path: next((int(part) for part in path.split(".") if part.isdigit()), None) for path in paths}
     missing = sorted(set(layers) - {number for number in numbers.values() if number is not None})

@@ -9,9 +9,10 @@ from typing import Any
 from pydantic import Field
 
 from cairn.adapters.method import Capabilities
+from cairn.adapters.methods._tokens import token_problems
 from cairn.adapters.peft_method import PeftMethod
 from cairn.config.section import Section
-from cairn.models.unwrap import base_of, text_config
+from cairn.models.unwrap import base_of
 
 
 class TrainableTokens(PeftMethod):
@@ -33,12 +34,7 @@ class TrainableTokens(PeftMethod):
 
     def problems(self, model: Any) -> Iterator[str]:
         """Ids outside the vocabulary, or named twice."""
-        size = text_config(model).vocab_size
-        for token in sorted(set(self.config.tokens)):
-            if not 0 <= token < size:
-                yield f"adapter.tokens has {token}, the vocabulary has {size} tokens"
-        if len(set(self.config.tokens)) < len(self.config.tokens):
-            yield "adapter.tokens names a token twice"
+        yield from token_problems(self.config.tokens, model)
 
     def fields(self, model: Any, names: list[str]) -> dict[str, Any]:
         """The ids, as PEFT wants them."""
