@@ -6,6 +6,7 @@ base and tokenizer whose features it knows.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 
 from cairn.errors import AdapterError
@@ -36,3 +37,22 @@ class Routers(Store):
         """AdapterError where an adapter has the name, or it can name nothing."""
         if check_name(name) in self.adapters.names():
             raise AdapterError(f"'{name}' is an adapter", where="--publish", next_step="choose another name")
+
+    def delete_adapter(self, reference: str) -> Adapter:
+        """As `Store.delete` of the adapters; AdapterError too while a router in use, the newest version or one with an
+        alias, chooses it."""
+        adapter = self.adapters.resolve(reference)
+        for router in self._in_use():
+            if adapter.reference in router.card.parents:
+                raise AdapterError(
+                    f"the router {router.reference} chooses {adapter.reference}",
+                    where=str(self.root),
+                    next_step=f"route among others first: cairn adapters route … --publish {router.card.name}",
+                )
+        return self.adapters.delete(reference)
+
+    def _in_use(self) -> Iterator[Adapter]:
+        for name in self.names():
+            aliased = set(self.aliases(name).values())
+            versions = self.versions(name)
+            yield from (one for one in versions if one is versions[-1] or one.card.version in aliased)

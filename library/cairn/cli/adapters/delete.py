@@ -6,8 +6,7 @@ from typing import Annotated
 
 import typer
 
-from cairn.cli.adapters.published import open_store
-from cairn.cli.arguments import StoragePath
+from cairn.cli.arguments import StoragePath, storage_folder
 
 NAME = "delete"
 
@@ -16,7 +15,9 @@ def command(
     reference: Annotated[str, typer.Argument(metavar="NAME@VERSION", help="The version, by its number.")],
     storage: StoragePath = None,
 ) -> None:
-    """Delete one version for good; refused while an alias points at it. Its number is never used again."""
+    """Delete one version for good; refused while an alias points at it or a router chooses it. Its number is never used
+    again."""
     from cairn.cli.terminal import say
+    from cairn.store.routers import Routers
 
-    say(f"deleted {open_store(storage).delete(reference).reference}")
+    say(f"deleted {Routers(storage_folder(storage)).delete_adapter(reference).reference}")
