@@ -12,7 +12,8 @@ from cairn.adapters.files import CONFIG_FILE, TEMPLATE_FILE, WEIGHTS_FILE, LoraW
 from cairn.adapters.plain import write_lora
 from cairn.errors import AdapterError
 from cairn.store.card import Facts
-from cairn.store.importing import TAKEN, last_names
+from cairn.store.fitting import last_names
+from cairn.store.importing import TAKEN
 from cairn.store.store import Adapter, Store
 
 RELATIVE_ERROR = "relative_error"
@@ -39,7 +40,7 @@ def publish_derived(
         "method": "lora",
         "stage": first.card.stage if len({parent.card.stage for parent in parents}) == 1 else "",
         "rank": weights.rank,
-        "targets": last_names(weights),
+        "targets": last_names(weights.layers),
         "tokenizer_sha256": first.card.tokenizer_sha256,
         "metrics": {RELATIVE_ERROR: error.total},
         "parents": [parent.reference for parent in parents],

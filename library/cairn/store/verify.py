@@ -11,13 +11,14 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from cairn.adapters.files import read_lora
-from cairn.adapters.peft_config import read_config
+from cairn.adapters.peft_config import CONFIG_FILE, read_config, says_lora
+from cairn.adapters.reading import read_other
 from cairn.errors import AdapterError, CairnError, ModelError
 from cairn.models.identity import base_sha256, tokenizer_sha256
-from cairn.models.load import TOKENIZER_FILES, load_config, load_tokenizer
+from cairn.models.load import TOKENIZER_FILES, load_tokenizer
 from cairn.store.card import CARD_FILE, Card
 from cairn.store.durable import list_files
+from cairn.store.fitting import read_fitting
 from cairn.store.store import Adapter
 
 LORA = "lora"
@@ -89,12 +90,14 @@ def _hashes(folder: Path, card: Card) -> None:
     _require(changed)
 
 
-def _config(folder: Path, card: Card) -> None:
-    if card.method != LORA:
-        raise _NotAskedError(f"the method is {card.method}")
+def _config(folder: Path, card: Card) -> str:
+    _require_adapter(card)
+    if not says_lora(folder):
+        return read_other(folder).method.name
     problems: list[str] = []
     read_config(folder, problems)
     _require(problems)
+    return LORA
 
 
 def _dtype(folder: Path, card: Card) -> str:
@@ -139,10 +142,13 @@ def _base(folder: Path, card: Card) -> str:
 
 
 def _shapes(folder: Path, card: Card) -> str:
-    if card.method != LORA:
+    _require_adapter(card)
+    return str(read_fitting(folder, card.base.path))
+
+
+def _require_adapter(card: Card) -> None:
+    if CONFIG_FILE not in card.files:
         raise _NotAskedError(f"the method is {card.method}")
-    weights = read_lora(folder, load_config(card.base.path), scores=None)
-    return f"{len(weights.layers)} modules, rank {weights.rank}"
 
 
 def _tokenizer(folder: Path, card: Card) -> str:

@@ -19,9 +19,11 @@ def command(
     revision: Annotated[str | None, typer.Option(help="Branch, tag or commit of a hub adapter.")] = None,
     storage: StoragePath = None,
 ) -> None:
-    """Publish a LoRA from a PEFT directory or the hub, checked against its base model."""
+    """Publish an adapter of any method from a PEFT directory or the hub, checked against its base model."""
     from cairn.cli.terminal import say
     from cairn.store.importing import import_adapter
 
     adapter = import_adapter(open_store(storage), source, name, base=base, revision=revision)
-    say(f"{adapter.reference}: rank {adapter.card.rank} on {adapter.card.base.path}")
+    card = adapter.card
+    rank = f" of rank {card.rank}" if card.rank is not None else ""
+    say(f"{adapter.reference}: {card.method}{rank} on {card.base.path}")
