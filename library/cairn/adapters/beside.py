@@ -23,6 +23,7 @@ from cairn.adapters.peft_config import SCORES, says_lora
 from cairn.adapters.plain import plain_lora
 from cairn.adapters.range_finder import EXACT, low_rank
 from cairn.adapters.reading import attach_other, read_other
+from cairn.adapters.soft_prompts import prompt_of
 from cairn.errors import AdapterError
 from cairn.models.quantization import LAYERS, dequantised_linear
 from cairn.models.twin import twin
@@ -59,8 +60,13 @@ def beside(adapted: Any, method: Method) -> LoraWeights | AdapterChanges:
     from peft.tuners.tuners_utils import BaseTunerLayer
     from peft.utils import AuxiliaryTrainingWrapper
 
+    prompt = prompt_of(adapted)
+    if prompt is not None:
+        return AdapterChanges({}, method.name, prompt)
     base = base_of(adapted)
     changes: dict[str, LinearChange] = {}
+    if not any(isinstance(module, BaseTunerLayer) for module in base.modules()):
+        raise _refusal(method, "it stands on no layer", "serve it alone")
     for path, module in base.named_modules():
         if isinstance(module, AuxiliaryTrainingWrapper):
             raise _refusal(method, f"{path} is trained whole", "merge it: cairn export")

@@ -13,9 +13,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 import torch
+from torch import nn
 
 from cairn.adapters.files import LoraWeights
+from cairn.adapters.soft_prompts import SoftPrompt
 from cairn.errors import AdapterError
+from cairn.models.twin import twin
 
 TURN = "turn/"
 """What the name of a turn begins with; the size of its blocks follows."""
@@ -57,10 +60,12 @@ class LinearChange:
 
 @dataclass(frozen=True)
 class AdapterChanges:
-    """What an adapter does to a model: path in the bare model → the change of that layer. `method`: who says so."""
+    """What an adapter does to a model: path in the bare model → the change of that layer; or virtual tokens, `prompt`.
+    `method`: who says so."""
 
     layers: Mapping[str, LinearChange]
     method: str = "lora"
+    prompt: SoftPrompt | None = None
     rank: int = field(init=False)
 
     def __post_init__(self) -> None:
@@ -117,3 +122,31 @@ def shared_out(rows: torch.Tensor, parts: Mapping[str, torch.Tensor]) -> torch.T
     if "share" in parts:
         found = found + parts["share"] * rows.gather(-1, parts["partner"].expand(rows.shape))
     return found + parts["bias"] if "bias" in parts else found
+
+
+class ChangedLayer(nn.Module):
+    """A layer with one change, for all rows alike."""
+
+    def __init__(self, base: nn.Module, change: LinearChange) -> None:
+        super().__init__()
+        self.base, self.change = base, change
+
+    def forward(self, hidden: torch.Tensor) -> torch.Tensor:
+        """[…, in] → […, out]."""
+        change, rows = self.change, hidden.reshape(1, -1, hidden.shape[-1])
+        if change.turn is not None:
+            rows = turned(rows, change.turn[None])
+        output: torch.Tensor = self.base(rows.view(hidden.shape))
+        others = {name: part for name, part in change.parts().items() if not name.startswith(TURN)}
+        output = shared_out(output, {name: part.expand(output.shape) for name, part in others.items()})
+        if change.down is not None and change.up is not None:
+            output = output + hidden @ change.down.T @ change.up.T
+        return output
+
+
+def changed(model: nn.Module, changes: AdapterChanges) -> nn.Module:
+    """Another model over the numbers of `model`, with the adapter and nothing of PEFT."""
+    again = twin(model)
+    for path, change in changes.layers.items():
+        again.set_submodule(path, ChangedLayer(again.get_submodule(path), change))
+    return again if changes.prompt is None else changes.prompt.over(again)

@@ -22,7 +22,8 @@ class Capabilities:
 
     `layers`: the classes it stands on. `quantised`: bases of bitsandbytes. `merges`: folds into the base's weights.
     `converts`: its update of a linear becomes a LoRA, "exact" at the rank that it has, or "approximate". `mixed`: rows
-    of one batch with different adapters in PEFT itself. `zero_stage`: the highest it trains at.
+    of one batch with different adapters in PEFT itself. `zero_stage`: the highest it trains at. `checkpointing`: whether
+    activations may be computed again in the backward pass.
     """
 
     layers: tuple[str, ...] = ("Linear",)
@@ -31,6 +32,7 @@ class Capabilities:
     converts: Literal["no", "approximate", "exact"] = "approximate"
     mixed: bool = False
     zero_stage: int = 3
+    checkpointing: bool = True
 
 
 class Method(Plugin):
@@ -50,6 +52,11 @@ class Method(Plugin):
     def changes_base(self) -> bool:
         """Whether its beginning is taken out of the base's weights, which must be floats then."""
         return False
+
+    @property
+    def virtual_tokens(self) -> int:
+        """How many positions it puts before every sample."""
+        return 0
 
     @property
     def off_is_start(self) -> bool:

@@ -17,8 +17,10 @@ import torch
 from pydantic import ValidationError
 
 from cairn.adapters.files import WEIGHTS_FILE, file_problems, refused
+from cairn.adapters.methods._soft_prompt import SoftPromptMethod
 from cairn.adapters.peft_config import INERT, NEUTRAL, SCORES, SPEAKS, because, read_fields
 from cairn.adapters.peft_method import PeftMethod
+from cairn.adapters.soft_prompts import KEY, SoftPrompt
 from cairn.plugins import METHODS
 
 FLOATS = ("F32", "F16", "BF16")
@@ -57,6 +59,8 @@ def attach_other(model: Any, saved: Saved, *, trainable: bool = False) -> Any:
     """A PEFT model over `model` with `saved`, in evaluation mode; `model` is as it was after a refusal (AdapterError)."""
     from peft import get_peft_model_state_dict, set_peft_model_state_dict
 
+    if isinstance(saved.method, SoftPromptMethod):
+        return soft_prompt(saved).over(model, trainable=trainable).eval()
     try:
         adapted = saved.method.inject_saved(model, saved.names, saved.config)
     except Exception as error:  # whatever PEFT makes of numbers that came from anywhere
@@ -71,6 +75,17 @@ def attach_other(model: Any, saved: Saved, *, trainable: bool = False) -> Any:
     if not trainable:
         adapted.requires_grad_(False)
     return adapted.eval()
+
+
+def soft_prompt(saved: Saved) -> SoftPrompt:
+    """The virtual tokens of one that is nothing else. AdapterError unless they are as many as the config says."""
+    assert isinstance(saved.method, SoftPromptMethod), saved.method.name
+    values = saved.tensors.get(KEY)
+    wanted = {KEY: (saved.method.virtual_tokens, *(values.shape[1:2] if values is not None else "?"))}
+    found = {key: tuple(value.shape) for key, value in saved.tensors.items()}
+    if values is None or wanted != found:
+        raise refused(saved.folder, list(_differences(wanted, found)))
+    return SoftPrompt(values, saved.method.into_keys)
 
 
 def _strip(model: Any) -> None:

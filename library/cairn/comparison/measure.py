@@ -23,7 +23,7 @@ from cairn.generation.request import Completion, Request
 from cairn.generation.scoring import score
 from cairn.models.attention import forward_inputs, sees_prefixes
 from cairn.models.scores import HEAD, scores_at
-from cairn.models.unwrap import base_of
+from cairn.models.unwrap import base_of, prompted
 from cairn.stages._answers import Pair, answer_logps, answers_of, pair_weights, token_counts
 
 TEMPERATURE = 1.0
@@ -99,7 +99,7 @@ def _batches(model: Any, tokenizer: Any, yardstick: Yardstick) -> Iterator[Batch
 
 
 def _answers(model: Any, tokenizer: Any, yardstick: Yardstick) -> tuple[Completion, ...]:
-    generator = Generator(base_of(model), tokenizer)
+    generator = Generator(prompted(model) or base_of(model), tokenizer)
     requests = [
         Request(tokens, max_tokens=yardstick.max_tokens, temperature=TEMPERATURE, seed=number)
         for number, (_, tokens) in enumerate(yardstick.prompts)

@@ -14,14 +14,16 @@ from typing import Any
 from torch import nn
 
 from cairn.adapters.linear_change import LinearChange, as_changes
+from cairn.adapters.soft_prompts import SoftPrompt
 from cairn.errors import AdapterError, did_you_mean
+from cairn.generation.prompts import Prefix, prefix_of
 from cairn.generation.slots import Routing, SlotLinear, bucket, features
 
 
 @dataclass(eq=False)
 class Resident:
     """An adapter in its slot. `needs`: path of each changed layer → its rank there and the parts beside it; `uses` counts
-    the requests in flight; `last_use` orders for eviction."""
+    the requests in flight; `last_use` orders for eviction. `prompt`: its virtual tokens, and what they leave behind."""
 
     id: str
     slot: int
@@ -29,16 +31,27 @@ class Resident:
     needs: Mapping[str, tuple[int, frozenset[str]]] = field(repr=False, default_factory=dict)
     uses: int = 0
     last_use: int = 0
+    prompt: SoftPrompt | None = field(repr=False, default=None)
+    prefix: Prefix = field(repr=False, default=())
+
+    @property
+    def ahead(self) -> int:
+        """Positions that its virtual tokens take."""
+        return len(self.prompt) if self.prompt is not None else 0
+
+    def over(self, model: Any) -> Any:
+        """`model` with its virtual tokens, for a forward pass of whole rows; the rest is the routing's."""
+        return self.prompt.over(model) if self.prompt is not None else model
 
 
 BASE = Resident("", 0, 0)
 
 
 class ResidentAdapters:
-    """Slots 1…n of a model; slot 0 is the base."""
+    """Slots 1…n of a model; slot 0 is the base. `max_length`: the window, in tokens."""
 
-    def __init__(self, model: nn.Module, *, slots: int, max_rank: int) -> None:
-        self.model, self.max_rank = model, max_rank
+    def __init__(self, model: nn.Module, *, slots: int, max_rank: int, max_length: int | None = None) -> None:
+        self.model, self.max_rank, self.max_length = model, max_rank, max_length
         self.routing = Routing()
         self.slots = slots
         self._layers: dict[str, SlotLinear] = {}
@@ -76,6 +89,8 @@ class ResidentAdapters:
             self._make_room(resident)
             for path, change in changes.layers.items():
                 self._layers[path].write(slot, change)
+            if changes.prompt is not None:
+                resident.prompt, resident.prefix = changes.prompt, prefix_of(self.model, changes.prompt)
             self.routing.needs[slot] = changes.parts
         except BaseException:
             self._empty(resident)
@@ -117,13 +132,13 @@ class ResidentAdapters:
             self._empty(resident)
 
     @contextmanager
-    def using(self, adapter_id: str | None) -> Iterator[None]:
-        """Every forward inside runs with this adapter, whatever its batch."""
+    def using(self, adapter_id: str | None) -> Iterator[Any]:
+        """Every forward inside runs with this adapter, whatever its batch; gives the model to score with."""
         resident = self.acquire(adapter_id)
         device = next(self.model.parameters()).device
         try:
             with self.routing.using([resident.slot], rank=resident.rank, device=device):
-                yield
+                yield resident.over(self.model)
         finally:
             self.release(resident)
 
@@ -140,6 +155,10 @@ class ResidentAdapters:
         changes = as_changes(weights)
         if changes.rank > self.max_rank:
             found.append(f"rank {changes.rank} is above the limit of {self.max_rank}")
+        if changes.prompt is not None:
+            found += filter(None, [changes.prompt.misfit(self.model)])
+            if self.max_length is not None and len(changes.prompt) + 2 > self.max_length:
+                found.append(f"{len(changes.prompt)} virtual tokens leave no room in a window of {self.max_length}")
         for path, change in changes.layers.items():
             found.extend(self._misfit(path, change))
         return found

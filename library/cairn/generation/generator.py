@@ -17,6 +17,9 @@ from typing import Any
 
 import torch
 
+from cairn.adapters.linear_change import AdapterChanges
+from cairn.adapters.soft_prompts import prompt_of
+from cairn.errors import UserError
 from cairn.generation import scoring
 from cairn.generation.adapters import ResidentAdapters
 from cairn.generation.inputs import layer_kinds, placement, step_inputs, window_of
@@ -26,12 +29,15 @@ from cairn.generation.row import Row
 from cairn.generation.sampling import choose
 from cairn.models.kernels.frozen_linear import use_frozen_linears
 from cairn.models.load import position_limit
+from cairn.models.unwrap import base_of, prompted
 
 MOST_POSITIONS = 2048
+OWN = "the model's own virtual tokens"
 
 
 class Generator:
-    """Continuous batching over `model`, which is frozen, in evaluation mode, and changed in place: its linears.
+    """Continuous batching over `model`, which is frozen, in evaluation mode, and changed in place: its linears. Virtual
+    tokens that it has (`cairn.models.virtual_tokens`) stand before every request without an adapter.
 
     `max_length` is the window in tokens, prompt and answer; by default the model's own limit, at most 2048.
     """
@@ -47,13 +53,18 @@ class Generator:
         max_length: int | None = None,
         prefill_tokens: int = 256,
     ) -> None:
+        own, model = prompt_of(model), base_of(model) if prompted(model) is not None else model
         self.model, self.tokenizer = model, tokenizer
         self.kinds, self.window = layer_kinds(model), window_of(model)
         use_frozen_linears(model.eval().requires_grad_(False), training=False)
-        self.adapters = ResidentAdapters(model, slots=adapter_slots, max_rank=max_rank)
         self.max_running, self.prefill_tokens = max_running, prefill_tokens
         limit = position_limit(model.config)
         self.max_length = max_length or min(limit or MOST_POSITIONS, MOST_POSITIONS)
+        slots = adapter_slots + (own is not None)
+        self.adapters = ResidentAdapters(model, slots=slots, max_rank=max_rank, max_length=self.max_length)
+        self._own = OWN if own is not None else None
+        if own is not None:
+            self.adapters.load(OWN, AdapterChanges({}, prompt=own))
         self.pool = KeyValuePool(rows=max_running, max_length=self.max_length)
         parameter = next(model.parameters())
         self.dtype, self.device = parameter.dtype, parameter.device
@@ -90,8 +101,12 @@ class Generator:
 
     def submit(self, request: Request) -> int:
         """Queue a request; its number comes back in the events. UserError or AdapterError refuses it."""
-        request.check(vocabulary=self.vocabulary, max_length=self.max_length)
-        resident = self.adapters.acquire(request.adapter)
+        resident = self.adapters.acquire(request.adapter or self._own)
+        try:
+            request.check(vocabulary=self.vocabulary, max_length=self.max_length - resident.ahead)
+        except UserError:
+            self.adapters.release(resident)
+            raise
         row = Row(next(self._numbers), request, resident, tokenizer=self.tokenizer, max_length=self.max_length)
         self._waiting.append(row)
         return row.number
@@ -134,12 +149,13 @@ class Generator:
 
     def score(self, windows: Sequence[Any], *, adapter: str | None = None) -> list[list[float]]:
         """Nats of each target token of each window (`cairn.evaluation.windows`), with one adapter or the base."""
-        with self.adapters.using(adapter):
-            return scoring.score(self.model, windows)
+        with self.adapters.using(adapter or self._own) as model:
+            return scoring.score(model, windows)
 
     def _admit(self) -> None:
         while self._waiting and len(self._rows) < self.max_running:
             self._rows.append(self._waiting.popleft())
+            self.pool.fill(len(self._rows) - 1, self._rows[-1].resident.prefix)
 
     def _prompt_chunks(self) -> list[Sequence[int]]:
         """The next chunk of each of the first rows that still read, within the budget of padded tokens."""

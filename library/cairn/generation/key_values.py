@@ -8,6 +8,7 @@ Whatever lies beyond a request's length is hidden by the mask of the step and al
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -67,6 +68,15 @@ class KeyValuePool:
             pool[place.pool_rows, :, place.pool_positions] = real
             views.append(pool[place.first : place.first + place.rows, :, : place.length])
         return views[0], views[1]
+
+    def fill(self, row: int, prefix: Sequence[tuple[torch.Tensor, torch.Tensor]]) -> None:
+        """Begin a row with the keys and values [heads, n, width] of each layer."""
+        self.reserve(max((keys.shape[1] for keys, _ in prefix), default=0))
+        for layer, pair in enumerate(prefix):
+            if layer not in self.layers:
+                self.layers[layer] = (self._empty(pair[0][None]), self._empty(pair[1][None]))
+            for pool, new in zip(self.layers[layer], pair, strict=True):
+                pool[row, :, : new.shape[1]] = new
 
     def move(self, source: int, target: int, length: int) -> None:
         """Copy the first `length` tokens of row `source` over row `target`."""

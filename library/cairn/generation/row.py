@@ -13,14 +13,14 @@ from cairn.generation.text import StopMatcher, TextStream
 
 
 class Row:
-    """The state of a request between steps. `cached` tokens lie in the pool."""
+    """The state of a request between steps. `cached` tokens lie in the pool, the adapter's virtual ones among them."""
 
     def __init__(self, number: int, request: Request, resident: Resident, *, tokenizer: Any, max_length: int) -> None:
         self.number, self.request, self.resident = number, request, resident
         self.source = random_source(request)
-        self.cached = 0
+        self.cached = resident.ahead
         self.answer: list[int] = []
-        room = max_length - len(request.prompt)
+        room = max_length - resident.ahead - len(request.prompt)
         self.limit = room if request.max_tokens is None else min(request.max_tokens, room)
         self._tokenizer = tokenizer
         self._stream = TextStream(tokenizer)
@@ -28,14 +28,15 @@ class Row:
 
     def next_tokens(self, most: int) -> tuple[int, ...] | list[int]:
         """What the model reads next: up to `most` of the prompt, then the token sampled last."""
-        if self.cached < len(self.request.prompt):
-            return self.request.prompt[self.cached : self.cached + most]
+        if self.unread:
+            read = self.cached - self.resident.ahead
+            return self.request.prompt[read : read + most]
         return self.answer[-1:]
 
     @property
     def unread(self) -> int:
         """Prompt tokens that the model has not read."""
-        return max(0, len(self.request.prompt) - self.cached)
+        return max(0, self.resident.ahead + len(self.request.prompt) - self.cached)
 
     def accept(self, token: int, logits: torch.Tensor, *, ends: frozenset[int]) -> Event:
         """Take the sampled token (with its logits [vocabulary]); the event says what that means for the outside."""

@@ -20,7 +20,7 @@ import torch
 
 from cairn.errors import ModelError
 from cairn.models.kernels.segment_attention import attends_by_segment, spans_of
-from cairn.models.unwrap import base_of, text_config
+from cairn.models.unwrap import base_of, prompted, text_config
 
 FULL = "full_attention"
 MASKED_LAYERS = (FULL, "sliding_attention", "chunked_attention")
@@ -42,6 +42,9 @@ def forward_inputs(
     positions go on there too, and only a model that `sees_prefixes` may get them. Under a flash implementation the rows come back flat, [1, rows · length]; `logits_at`
     takes flat positions either way. Raises ModelError where the model cannot keep segments apart.
     """
+    if prompted(model) is not None:  # it lays its own tokens between these
+        rows = {"input_ids": tokens, "segments": segments, "positions": positions, "prefixes": prefixes}
+        return {**rows, "use_cache": False}
     spans = {"spans": spans_of(segments, prefixes)} if attends_by_segment(model) else {}
     if _one_segment_a_row(segments):
         counted = torch.arange(tokens.shape[1], device=tokens.device).expand_as(tokens)

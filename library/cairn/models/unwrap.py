@@ -19,6 +19,13 @@ def base_of(model: Any) -> Any:
     return peft_base() if peft_base is not None else inner
 
 
+def prompted(model: Any) -> Any:
+    """The model with virtual tokens (`cairn.models.virtual_tokens`) that `model` or its engine is; None for any other."""
+    inner = getattr(model, "module", None)
+    inner = inner if isinstance(inner, nn.Module) else model
+    return inner if getattr(inner, "virtual_tokens", 0) and isinstance(inner, nn.Module) else None
+
+
 def text_config(model: Any) -> Any:
     """The configuration of the language model in `model` (of the text part where a model sees images too)."""
     config = base_of(model).config

@@ -155,7 +155,7 @@ class Evaluation:
         self, resident: Resident, documents: Iterator[Document], window: int, request: Request
     ) -> list[DocumentScore]:
         found: list[DocumentScore] = []
-        model = self.engine.generator.model
+        model = resident.over(self.engine.generator.model)
         pending = score_documents(model, self.tokenizer, documents, window=window)
         while new := await self.engine.call(lambda generator: _turn(generator, resident, pending)):
             found += new

@@ -13,7 +13,7 @@ from cairn.adapters.coverage import coverage
 from cairn.adapters.method import Method
 from cairn.config.recipe import Recipe
 from cairn.errors import UserError
-from cairn.models.load import load_config
+from cairn.models.load import load_config, position_limit
 from cairn.models.skeleton import skeleton
 from cairn.plugins import METHODS, STAGES
 from cairn.stages.base import POLICY_AT_START
@@ -55,8 +55,21 @@ def _together(recipe: Recipe, method: Method, model: Any) -> Iterator[str]:
         )
     if recipe.training.zero_stage == 3 and getattr(recipe.adapter.config, "parameters", None):
         yield "adapter.parameters changes stacked weights as wholes, which ZeRO 3 divides: set training.zero_stage to 2"
+    yield from _virtual_tokens(recipe, method, model)
     yield from _beginning(recipe)
     yield from _saved_whole(recipe, model)
+
+
+def _virtual_tokens(recipe: Recipe, method: Method, model: Any) -> Iterator[str]:
+    """A window that they do not fit into, and layers that would run again without them."""
+    length, limit = recipe.data.sequence_length, position_limit(model.config)
+    if method.virtual_tokens and limit is not None and length + method.virtual_tokens > limit:
+        yield (
+            f"data.sequence_length={length} and {method.virtual_tokens} virtual tokens are more than the model's {limit} "
+            f"positions: set data.sequence_length to at most {limit - method.virtual_tokens}"
+        )
+    if recipe.training.gradient_checkpointing and not method.can.checkpointing:
+        yield "the method does not go with training.gradient_checkpointing"
 
 
 def _beginning(recipe: Recipe) -> Iterator[str]:

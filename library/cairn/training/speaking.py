@@ -12,12 +12,14 @@ from typing import Any
 
 from torch import nn
 
+from cairn.adapters.soft_prompts import prompt_of
 from cairn.models.unwrap import base_of
 
 
 def speaking_copy(model: nn.Module) -> Any:
-    """The transformers model in `model`, its adapter in it, frozen, on the same storage, without anybody's hooks."""
-    original = base_of(model)
+    """The transformers model in `model`, its adapter in it, frozen, on the same storage, without anybody's hooks; with its
+    virtual tokens, where it has them."""
+    original, prompt = base_of(model), prompt_of(model)
     shared: dict[int, Any] = {id(p): nn.Parameter(p.data, requires_grad=False) for p in original.parameters()}
     shared |= {id(buffer): buffer for buffer in original.buffers()}
     speaking = copy.deepcopy(original, shared)
@@ -29,4 +31,4 @@ def speaking_copy(model: nn.Module) -> Any:
             module._backward_hooks,
         ):
             hooks.clear()
-    return speaking.eval()
+    return speaking.eval() if prompt is None else prompt.over(speaking).eval()
