@@ -1,4 +1,4 @@
-"""A LoRA folded into its base, W + scaling · B·A, and taken out again by putting the kept weights back.
+"""An adapter folded into its base, a LoRA as W + scaling · B·A, and taken out again by putting the kept weights back.
 
 Subtracting the update would leave rounding errors that grow with every cycle; a copy is exact. Cost: the copies of
 the changed weights while merged.
@@ -14,6 +14,7 @@ import torch
 from transformers.pytorch_utils import Conv1D
 
 from cairn.adapters.files import LoraWeights
+from cairn.errors import AdapterError
 
 
 def merge(model: Any, weights: LoraWeights) -> dict[str, torch.Tensor]:
@@ -46,3 +47,30 @@ def merged(model: Any, weights: LoraWeights) -> Iterator[Any]:
         yield model
     finally:
         restore(model, kept)
+
+
+@torch.no_grad()
+def merge_adapted(adapted: Any) -> dict[str, torch.Tensor]:
+    """Fold the adapter of a PEFT model, of whatever method, into its base in place; returns what was there, for
+    `unmerge_adapted`. AdapterError for a method whose change is none of weights."""
+    before = {name: parameter.detach().clone() for name, parameter in _frozen(adapted)}
+    try:
+        adapted.merge_adapter()
+    except (ValueError, NotImplementedError, AttributeError) as error:
+        raise AdapterError(f"the adapter cannot be merged: {error}", next_step="keep it beside its base") from error
+    return {name: before[name] for name, parameter in _frozen(adapted) if not torch.equal(parameter, before[name])}
+
+
+@torch.no_grad()
+def unmerge_adapted(adapted: Any, kept: Mapping[str, torch.Tensor]) -> None:
+    """Take the adapter out again: the base is what it was, bit for bit."""
+    adapted.unmerge_adapter()
+    for name, parameter in _frozen(adapted):
+        if name in kept:
+            parameter.copy_(kept[name])
+
+
+def _frozen(adapted: Any) -> list[tuple[str, torch.nn.Parameter]]:
+    """The base's own parameters, by their names in the PEFT model."""
+    prefix = adapted.base_model.prefix
+    return [(name, p) for name, p in adapted.named_parameters() if prefix not in name]
