@@ -32,10 +32,14 @@ SOME: dict[str, tuple[str, ...]] = {
 
 
 def save_adapter(folder: Path, case: str, model: Any, *, seed: int = 0) -> Path:
+    """As `save_method`, of one of the cases."""
+    return save_method(folder, *CASES[case], model, seed=seed)
+
+
+def save_method(folder: Path, name: str, values: dict[str, Any], model: Any, *, seed: int = 0) -> Path:
     """A directory with an adapter on `model`, which it changes, every trained number moved."""
     import torch
 
-    name, values = CASES[case]
     kind = METHODS.load(name)
     method = kind(kind.Config.parse(values))
     adapted = method.attach(model)

@@ -9,12 +9,14 @@ from typing import Any
 
 import pytest
 import torch
-from tests.generation.methods import CASES, SOME, alone, save_adapter
+from tests.generation.methods import CASES, SOME, alone, save_adapter, save_method
 from tests.tiny import build_tokenizer
 
 from cairn.adapters.attach import attach_saved
 from cairn.adapters.beside import beside, read_beside
 from cairn.adapters.files import LoraWeights
+from cairn.adapters.proof import small_values
+from cairn.adapters.proven import proven
 from cairn.adapters.specimens import build_specimen, probe_tokens
 from cairn.config.model import Quantization
 from cairn.errors import AdapterError
@@ -101,6 +103,63 @@ def test_each_answers_and_scores_as_it_does_alone(
             assert ours == pytest.approx(theirs, rel=1e-5, abs=1e-5), name
 
 
+EVERYWHERE = [
+    "oft",
+    "boft",
+    "ia3",
+    "road",
+    "ln_tuning",
+    "beft",
+    "hra",
+    "loha",
+    "miss",
+    "vera",
+    "pvera",
+    "vblora",
+    "delora",
+    "psoft",
+    "gralora",
+    "adalora",
+    "lora",
+]
+"""Those that turn, scale or shift, and those that are a LoRA underneath."""
+
+
+def test_these_are_proven_wherever_they_fit() -> None:
+    found = {
+        name: [claims for claims in proven()["methods"][name].values() if "unfit" not in claims] for name in EVERYWHERE
+    }
+    assert all(found.values())
+    assert [name for name, each in found.items() if not all(claims["serves"] for claims in each)] == []
+
+
+SERVED = [
+    (name, architecture)
+    for name, found in proven()["methods"].items()
+    for architecture, claims in found.items()
+    if claims.get("serves")
+]
+
+
+@pytest.mark.full
+@pytest.mark.parametrize(("name", "architecture"), SERVED)
+def test_every_method_that_is_proven_to_serve_does_beside_a_lora_and_the_base(
+    name: str, architecture: str, tmp_path: Path
+) -> None:
+    model = build_specimen(architecture)
+    folder = save_method(tmp_path / name, name, small_values(name), build_specimen(architecture), seed=1)
+    plain = save_adapter(tmp_path / "plain", "lora", build_specimen(architecture))
+    found = {"it": read_beside(folder, model), "plain": read_beside(plain, model)}
+    generator = Generator(model, build_tokenizer())
+    for adapter, weights in found.items():
+        generator.load(adapter, weights)
+    requests = [ask("plain"), ask("it"), ask(None), ask("it", extra=3)]
+    alone_models = [alone(plain, architecture), alone(folder, architecture), build_specimen(architecture)]
+    models = [*alone_models, alone_models[1]]
+    for wanted, request, completion in zip(models, requests, generator.generate(requests), strict=True):
+        check_alone(wanted, request, completion)
+
+
 def test_one_leaves_nothing_behind_and_a_step_of_loras_takes_no_part_of_others(
     generators: dict[str, Generator], folders: dict[tuple[str, str], Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -171,6 +230,24 @@ def test_what_has_no_exact_form_is_refused_in_words(name: str, values: dict[str,
     with pytest.raises(AdapterError) as caught:
         beside(adapted.eval(), method)
     assert re.search(reason, str(caught.value).replace("\n", " "))
+
+
+def test_in_bf16_it_is_as_near_to_fp32_as_peft_is(folders: dict[tuple[str, str], Path]) -> None:
+    def logits(model: Any) -> torch.Tensor:
+        with torch.no_grad():
+            found: torch.Tensor = model(input_ids=probe_tokens()).logits.float()
+        return found
+
+    model = build_specimen("llama").to(torch.bfloat16)
+    changes = {case: read_beside(folders["llama", case], model) for case in ("oft", "dora", "road")}
+    generator = Generator(model, build_tokenizer())
+    for case, change in changes.items():
+        generator.load(case, change)
+        wanted = logits(alone(folders["llama", case], "llama"))
+        theirs = logits(attach_saved(build_specimen("llama").to(torch.bfloat16), folders["llama", case])) - wanted
+        with generator.adapters.using(case):
+            ours = logits(model) - wanted
+        assert float(ours.norm()) < 1.2 * float(theirs.norm()), case
 
 
 @pytest.mark.parametrize("kind", ["nf4", "int8"])

@@ -1,4 +1,5 @@
-"""Proof of what a method claims, run on a small model: it trains, goes on exactly, reloads, merges and converts.
+"""Proof of what a method claims, run on a small model: it trains, goes on exactly, reloads, is served beside others,
+merges and converts.
 
 Each claim is one short experiment with a verdict and the figure behind it. The verdicts of the pinned versions are kept
 in `proven.json`; a test compares them with a run, so that a library that changes its mind is noticed.
@@ -17,7 +18,9 @@ from typing import Any
 import torch
 
 from cairn.adapters.attach import attach_saved, attach_weights
+from cairn.adapters.beside import beside
 from cairn.adapters.convert import to_lora
+from cairn.adapters.linear_change import as_changes, changed
 from cairn.adapters.method import Method
 from cairn.adapters.proven import PROVEN, proven
 from cairn.adapters.specimens import ARCHITECTURES, build_specimen, probe_tokens
@@ -28,10 +31,17 @@ STEPS, RATE = 4, 3e-3
 CLOSE = 1e-4
 """Largest difference of a logit, relative to the largest."""
 SMALL: dict[str, dict[str, Any]] = {
+    "adalora": {"initial_rank": 8},
     "c3a": {"block_size": 16},
+    "cartridge": {"num_virtual_tokens": 4},
+    "cpt": {"cpt_token_ids": [5, 7, 9, 11], "cpt_tokens_type_mask": [1, 2, 3, 4]},
     "fourierft": {"frequencies": 50},
     "freeze": {"layers": 1},
+    "loha": {"rank": 4},
     "oft": {"block_size": 16},
+    "p_tuning": {"num_virtual_tokens": 4},
+    "prefix_tuning": {"num_virtual_tokens": 4},
+    "prompt_tuning": {"num_virtual_tokens": 4},
     "road": {"group_size": 32},
     "trainable_tokens": {"tokens": list(range(64, 96))},
     "vblora": {"length": 16, "vectors": 16},
@@ -66,6 +76,7 @@ def prove(name: str, architecture: str) -> dict[str, Any]:
         "resumes": _resumes(method, architecture, trained),
         "reloads": _reloads(method, architecture, trained),
         "converts": _converts(method, architecture, trained),
+        "serves": _serves(method, architecture, trained),
         "merges": _merges(method, trained),  # the last, for it consumes the model
     }
 
@@ -160,6 +171,18 @@ def _converts(method: Method, architecture: str, trained: _Trained) -> Claim:
     error = found.error.total
     off = _difference(_logits(attach_weights(build_specimen(architecture), found.weights)), trained.logits())
     return Claim(off < CLOSE and (not exact or error < CLOSE), max(off, error))
+
+
+def _serves(method: Method, architecture: str, trained: _Trained) -> Claim:
+    """What it does to each layer, as rows of one batch may differ in it, is exact; None: it has no such form."""
+    if method.makes_whole_model:
+        return Claim(None)
+    try:
+        changes = as_changes(beside(trained.model, method))
+    except AdapterError:
+        return Claim(None)
+    error = _difference(_logits(changed(build_specimen(architecture), changes)), trained.logits())
+    return Claim(error < CLOSE, error)
 
 
 def _merges(method: Method, trained: _Trained) -> Claim:

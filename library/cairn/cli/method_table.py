@@ -51,8 +51,9 @@ def _abilities(can: Capabilities) -> str:
 
 def _proof(name: str) -> str:
     found = proven()["methods"].get(name, {})
-    unfit = [architecture for architecture, verdicts in found.items() if "unfit" in verdicts]
-    return f"Proven on {', '.join(each for each in found if each not in unfit)}." if found else ""
+    fit = {architecture: verdicts for architecture, verdicts in found.items() if "unfit" not in verdicts}
+    served = all(verdicts.get("serves") for verdicts in fit.values())
+    return f"Proven on {', '.join(fit)}{', also beside others in one batch' * served}." if found else ""
 
 
 def main(page: Path = Path("docs/methods.md")) -> None:

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 import typer
 
 NAME = "methods"
-CLAIMS = ("starts", "trains", "resumes", "reloads", "merges", "converts")
+CLAIMS = ("starts", "trains", "resumes", "reloads", "merges", "converts", "serves")
 SIGNS = {True: "yes", False: "NO", None: "-"}
 
 
@@ -42,7 +42,8 @@ def command(
 
 
 def _entry(name: str, by_architecture: dict[str, Any]) -> dict[str, Any]:
-    """One object of the JSON: a claim holds where it holds on every architecture that the method fits."""
+    """One object of the JSON: a claim holds where it holds on every architecture that the method fits, and is no claim
+    (None) where it is none on one of them."""
     from dataclasses import asdict
 
     from cairn.plugins import METHODS
@@ -62,7 +63,7 @@ def _entry(name: str, by_architecture: dict[str, Any]) -> dict[str, Any]:
 
 
 def _together(holds: list[bool | None]) -> bool | None:
-    return None if all(value is None for value in holds) else all(value is not False for value in holds)
+    return False if False in holds else None if None in holds else True
 
 
 def _quantised(row: dict[str, Any]) -> str:
