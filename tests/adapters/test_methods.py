@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from peft import PeftType
 
 from cairn.adapters.attach import attach_saved
 from cairn.adapters.proof import LIBRARIES, small_values, verdicts
@@ -37,6 +38,11 @@ def test_the_table_knows_every_method_and_the_installed_versions():
     assert sorted(kept["methods"]) == METHODS.names(), "run: python -m cairn.adapters.proof"
     assert kept["versions"] == {library: metadata.version(library) for library in LIBRARIES}
     assert all(sorted(found) == sorted(ARCHITECTURES) for found in kept["methods"].values())
+
+
+def test_every_method_of_the_installed_peft_is_a_file_here():
+    missing = sorted(kind.value for kind in PeftType if kind.value.lower() not in METHODS.names())
+    assert missing == []
 
 
 def test_nothing_fails_that_is_claimed():
