@@ -26,6 +26,7 @@ CASES: dict[str, tuple[str, dict[str, Any]]] = {
     "prompt": ("prompt_tuning", {"num_virtual_tokens": 5}),
     "network": ("p_tuning", {"num_virtual_tokens": 3}),
     "prefix": ("prefix_tuning", {"num_virtual_tokens": 7}),
+    "cartridge": ("cartridge", {"num_virtual_tokens": 4}),
     "context": ("cpt", {"cpt_token_ids": [5, 6, 7, 8]}),
 }
 ARCHITECTURES = ("llama", "gpt2", "gemma2")

@@ -6,13 +6,13 @@ import pytest
 import torch
 from tests.models.families import build_family
 
-from cairn.adapters.soft_prompts import SoftPrompt, prompt_width
+from cairn.adapters.soft_prompts import prompt_width
 from cairn.errors import ModelError
 from cairn.losses.cross_entropy import token_nll
 from cairn.models.attention import forward_inputs
 from cairn.models.forward import logits_at
 from cairn.models.head import losses_at
-from cairn.models.virtual_tokens import Prompted, laid_out
+from cairn.models.virtual_tokens import Fixed, Prompted, laid_out
 
 pytestmark = pytest.mark.slow
 
@@ -26,7 +26,7 @@ def prompted(family: str, *, into_keys: bool, attention: str = "sdpa", count: in
     model = build_family(family, attn_implementation=attention).requires_grad_(False)
     width = prompt_width(model, into_keys=into_keys)
     values = 0.3 * torch.randn(count, width, generator=torch.Generator().manual_seed(2))
-    return SoftPrompt(values, into_keys).over(model, trainable=True).eval()
+    return Prompted(model, Fixed(values), count=count, into_keys=into_keys).eval()
 
 
 def test_placeholders_stand_before_each_segment_that_goes_on_from_none():

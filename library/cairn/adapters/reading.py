@@ -60,7 +60,11 @@ def attach_other(model: Any, saved: Saved, *, trainable: bool = False) -> Any:
     from peft import get_peft_model_state_dict, set_peft_model_state_dict
 
     if isinstance(saved.method, SoftPromptMethod):
-        return soft_prompt(saved).over(model, trainable=trainable).eval()
+        prompt = soft_prompt(saved)
+        wrong = prompt.misfit(model)
+        if wrong:
+            raise refused(saved.folder, [wrong])
+        return (saved.method.attach_saved(model, prompt) if trainable else prompt.over(model)).eval()
     try:
         adapted = saved.method.inject_saved(model, saved.names, saved.config)
     except Exception as error:  # whatever PEFT makes of numbers that came from anywhere
@@ -80,12 +84,17 @@ def attach_other(model: Any, saved: Saved, *, trainable: bool = False) -> Any:
 def soft_prompt(saved: Saved) -> SoftPrompt:
     """The virtual tokens of one that is nothing else. AdapterError unless they are as many as the config says."""
     assert isinstance(saved.method, SoftPromptMethod), saved.method.name
-    values = saved.tensors.get(KEY)
-    wanted = {KEY: (saved.method.virtual_tokens, *(values.shape[1:2] if values is not None else "?"))}
+    if saved.config.get("task_type") == SCORES:
+        raise refused(saved.folder, ["it scores, and virtual tokens are read here for models that speak"])
     found = {key: tuple(value.shape) for key, value in saved.tensors.items()}
-    if values is None or wanted != found:
-        raise refused(saved.folder, list(_differences(wanted, found)))
-    return SoftPrompt(values, saved.method.into_keys)
+    wanted = {KEY: (saved.method.virtual_tokens, *found.get(KEY, ())[-1:])}
+    problems = list(_differences(wanted, found))
+    problems += [
+        f"the numbers of {key} are whole numbers" for key, v in saved.tensors.items() if not v.is_floating_point()
+    ]
+    if problems:
+        raise refused(saved.folder, problems)
+    return SoftPrompt(saved.tensors[KEY], saved.method.into_keys)
 
 
 def _strip(model: Any) -> None:

@@ -33,8 +33,8 @@ class SoftPrompt:
     def __len__(self) -> int:
         return len(self.values)
 
-    def over(self, model: Any, *, trainable: bool = False) -> Prompted:
-        """`model` with these virtual tokens. AdapterError where they do not fit."""
+    def over(self, model: Any) -> Prompted:
+        """`model` with these virtual tokens, frozen. AdapterError where they do not fit."""
         wrong = self.misfit(model)
         if wrong:
             raise AdapterError(
@@ -43,7 +43,7 @@ class SoftPrompt:
             )
         weight = model.get_input_embeddings().weight
         values = self.values.to(weight.device, weight.dtype, copy=True)
-        return Prompted(model, Fixed(values, trainable=trainable), count=len(self), into_keys=self.into_keys)
+        return Prompted(model, Fixed(values).requires_grad_(False), count=len(self), into_keys=self.into_keys)
 
     def misfit(self, model: Any) -> str:
         """What keeps it off `model`; empty when it fits."""

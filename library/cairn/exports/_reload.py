@@ -39,12 +39,12 @@ def fresh_target(target: Path) -> Iterator[Path]:
 
 
 def probe(model: Any) -> torch.Tensor:
-    """fp32 logits [64, vocabulary] for fixed tokens."""
+    """fp32 logits [64, vocabulary] for fixed tokens; PEFT gives those of virtual tokens too, before them."""
     config = model.config.get_text_config()
     generator = torch.Generator().manual_seed(0)
     tokens = torch.randint(config.vocab_size, (1, PROBE_TOKENS), generator=generator)
     with torch.inference_mode():
-        return model(input_ids=tokens, use_cache=False).logits[0].float()
+        return model(input_ids=tokens, use_cache=False).logits[0, -PROBE_TOKENS:].float()
 
 
 def require_equal(expected: torch.Tensor, found: torch.Tensor, *, where: Path) -> None:

@@ -95,6 +95,13 @@ class Prompted(nn.Module):
         """The transformers model."""
         return self.base_model["model"]
 
+    def merge_and_unload(self, **options: Any) -> Any:
+        """ModelError: there is nothing in the base's weights that could stand for them."""
+        raise ModelError(
+            "virtual tokens cannot be folded into the base's weights, and are no matrices that could be a LoRA",
+            next_step="serve them beside their base, or give them to PEFT: cairn export --to peft",
+        )
+
     def gradient_checkpointing_enable(self, **options: Any) -> None:
         """As transformers'. ModelError for keys and values, which a layer that runs again would not find."""
         if self.into_keys:
@@ -155,9 +162,9 @@ class Prompted(nn.Module):
 class Fixed(nn.Module):
     """A prompt that is its parameter."""
 
-    def __init__(self, values: torch.Tensor, *, trainable: bool = True) -> None:
+    def __init__(self, values: torch.Tensor) -> None:
         super().__init__()
-        self.values = nn.Parameter(values, requires_grad=trainable)
+        self.values = nn.Parameter(values)
 
     def forward(self) -> torch.Tensor:
         """A copy [n, width], which outlives a parameter that ZeRO 3 takes apart again."""
@@ -199,6 +206,18 @@ def by_layer(values: torch.Tensor, config: Any) -> list[tuple[torch.Tensor, torc
     layers, heads, size = key_shape(config)
     split = values.view(len(values), layers, 2, heads, size)
     return [(split[:, layer, 0], split[:, layer, 1]) for layer in range(layers)]
+
+
+@torch.no_grad()
+def keys_and_values(model: Any, tokens: list[int]) -> torch.Tensor:
+    """What `model` leaves behind in every layer when it reads `tokens`, as `by_layer` takes it apart."""
+    from transformers import DynamicCache
+
+    cache: Any = DynamicCache()
+    device = model.get_input_embeddings().weight.device
+    model(input_ids=torch.tensor([tokens], device=device), past_key_values=cache, use_cache=True)
+    parts = [part[0].transpose(0, 1) for layer in cache.layers for part in (layer.keys, layer.values)]
+    return torch.stack(parts, 1).flatten(1)
 
 
 def _attentions(base: nn.Module) -> list[nn.Module]:

@@ -23,7 +23,7 @@ from cairn.errors import AdapterError, ModelError
 from cairn.models.load import load_tokenizer, position_limit
 from cairn.models.scores import HEAD
 from cairn.models.unwrap import base_of, text_config
-from cairn.models.virtual_tokens import Prompted, key_shape
+from cairn.models.virtual_tokens import Fixed, Prompted, key_shape
 
 
 class VirtualTokens(Section):
@@ -71,10 +71,21 @@ class SoftPromptMethod(PeftMethod):
         except ModelError as error:
             yield error.what
 
+    def again(self, model: Any, prompt: SoftPrompt) -> nn.Module:
+        """The same as `prompt`, to go on from one that was saved: its vectors themselves."""
+        return Fixed(prompt.values.clone())
+
     def attach(self, model: Any) -> Any:
         """The model with virtual tokens, which alone are trained."""
+        return self._over(model, self.prompt(model))
+
+    def attach_saved(self, model: Any, prompt: SoftPrompt) -> Any:
+        """The same, going on from `prompt`, which fits."""
+        return self._over(model, self.again(model, prompt))
+
+    def _over(self, model: Any, prompt: nn.Module) -> Prompted:
         weight = model.get_input_embeddings().weight
-        prompt = self.prompt(model).to(weight.device, weight.dtype)
+        prompt = prompt.to(weight.device, weight.dtype)
         model.requires_grad_(False)
         return Prompted(model, prompt, count=self.virtual_tokens, into_keys=self.into_keys)
 

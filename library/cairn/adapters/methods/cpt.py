@@ -15,7 +15,7 @@ from pydantic import Field
 from torch import nn
 
 from cairn.adapters.methods._soft_prompt import SoftPromptMethod, embeddings_of
-from cairn.adapters.soft_prompts import MOST_VIRTUAL_TOKENS
+from cairn.adapters.soft_prompts import MOST_VIRTUAL_TOKENS, SoftPrompt
 from cairn.config.section import Section
 
 
@@ -64,6 +64,14 @@ class Cpt(SoftPromptMethod):
         of_kind = (0.0, of_format, of_input, of_format)
         radii = torch.tensor([of_kind[kind % 4] for kind in self._types], device=rows.device)
         return Near(rows, radii[:, None] * (rows.shape[1] / 2048) ** 0.5)
+
+    def again(self, model: Any, prompt: SoftPrompt) -> nn.Module:
+        """As far from the tokens as `prompt` is."""
+        near = self.prompt(model)
+        assert isinstance(near, Near)
+        with torch.no_grad():
+            near.difference.copy_(prompt.values.to(near.rows) - near.rows)
+        return near
 
     def fields(self, model: Any, names: list[str]) -> dict[str, Any]:
         """As lists, which PEFT reads."""
