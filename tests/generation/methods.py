@@ -22,11 +22,13 @@ CASES: dict[str, tuple[str, dict[str, Any]]] = {
     "loha": ("loha", {"rank": 4}),
     "norms": ("ln_tuning", {}),
     "biases": ("beft", {}),
+    "tokens": ("trainable_tokens", {"tokens": [33, 80, 91]}),
+    "lora and tokens": ("lora", {"rank": 2, "tokens": (57, 80)}),
 }
 SOME: dict[str, tuple[str, ...]] = {
     "llama": tuple(CASES),
-    "qwen3": ("lora", "dora", "ia3", "oft", "fine", "road", "hra", "norms"),
-    "gpt2": ("lora", "rslora", "dora", "ia3", "norms"),
+    "qwen3": ("lora", "dora", "ia3", "oft", "fine", "road", "hra", "norms", "tokens"),
+    "gpt2": ("lora", "rslora", "dora", "ia3", "norms", "tokens", "lora and tokens"),
 }
 """On each architecture; on GPT-2 those that stand on its Conv1D."""
 

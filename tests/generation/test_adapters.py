@@ -71,7 +71,7 @@ def spoiled(weights: Any, kind: str) -> Any:
     [
         ("shape", "goes from 64 to"),
         ("module", "the base has no module 'model.layers.9"),
-        ("embedding", "cannot carry an adapter"),
+        ("embedding", "cannot carry such an adapter"),
         ("rank", "rank 16 is above the limit of 8"),
         ("twice", "loaded already"),
     ],

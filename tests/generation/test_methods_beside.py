@@ -214,7 +214,6 @@ def test_what_is_a_lora_underneath_is_one_and_so_can_be_mixed(folders: dict[tupl
         ("loha", {"rank": 8}, "q_proj has no rank of at most 31.*cairn adapters convert"),
         ("shira", {"rank": 8}, "no rank of at most"),
         ("lily", {"rank": 8}, "not linear in its input any more"),
-        ("trainable_tokens", {"tokens": [3, 4]}, "embed_tokens is a Embedding"),
         ("lora", {"rank": 4, "modules_to_save": ["lm_head"]}, "lm_head is trained whole.*cairn export"),
     ],
 )

@@ -34,10 +34,17 @@ WAYS: dict[str, tuple[dict[str, Any], str | None]] = {
     "lora": ({"name": "lora", "rank": 4, "layers": [0, 1]}, None),
     "qlora": ({"name": "lora", "rank": 4, "layers": [0, 1]}, "nf4"),
 }
+DAILY = (("oft", "tiny_path"), ("qlora", "tiny_path"))
 
 
-@pytest.mark.parametrize("way", WAYS)
-@pytest.mark.parametrize("model", ["tiny_path", pytest.param("smollm2_path", marks=pytest.mark.full)])
+@pytest.mark.parametrize(
+    ("way", "model"),
+    [
+        pytest.param(way, model, marks=() if (way, model) in DAILY else pytest.mark.full)
+        for way in WAYS
+        for model in ("tiny_path", "smollm2_path")
+    ],
+)
 def test_trained_killed_resumed_published_served_and_merged(
     way: str, model: str, tmp_path: Path, request: pytest.FixtureRequest
 ) -> None:

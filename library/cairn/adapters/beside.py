@@ -59,6 +59,7 @@ def beside(adapted: Any, method: Method) -> LoraWeights | AdapterChanges:
     """
     from peft.tuners.tuners_utils import BaseTunerLayer
     from peft.utils import AuxiliaryTrainingWrapper
+    from peft.utils.other import TrainableTokensWrapper
 
     prompt = prompt_of(adapted)
     if prompt is not None:
@@ -68,12 +69,12 @@ def beside(adapted: Any, method: Method) -> LoraWeights | AdapterChanges:
     if not any(isinstance(module, BaseTunerLayer) for module in base.modules()):
         raise _refusal(method, "it stands on no layer", "serve it alone")
     for path, module in base.named_modules():
-        if isinstance(module, AuxiliaryTrainingWrapper):
+        if isinstance(module, AuxiliaryTrainingWrapper) and not isinstance(module, TrainableTokensWrapper):
             raise _refusal(method, f"{path} is trained whole", "merge it: cairn export")
         if isinstance(module, BaseTunerLayer):
             change = _rounded(_change(path, module, method))
             if change.rank or change.parts():
-                changes[path] = change
+                changes[path.removesuffix(".token_adapter")] = change
     if not changes or any(change.parts() for change in changes.values()):
         return AdapterChanges(changes, method.name)
     factors = {path: (change.down, change.up) for path, change in changes.items()}
@@ -81,14 +82,29 @@ def beside(adapted: Any, method: Method) -> LoraWeights | AdapterChanges:
 
 
 def _change(path: str, layer: Any, method: Method) -> LinearChange:
+    from peft.tuners.trainable_tokens import TrainableTokensLayer
+
     with torch.no_grad():
-        exact = _in_float64(layer)
-        own = method.change_of(exact)
-        change = own if own is not None else _from_answers(path, exact, method)
+        if isinstance(layer, TrainableTokensLayer):
+            change = _of_tokens(layer)
+        else:
+            exact = _in_float64(layer)
+            own = method.change_of(exact)
+            change = own if own is not None else _from_answers(path, exact, method)
     parts = (change.down, change.up, *change.parts().values())
     if not all(bool(torch.isfinite(part).all()) for part in parts if part is not None):
         raise _refusal(method, f"the change of {path} is not finite", "train it again, at a lower rate")
     return change
+
+
+def _of_tokens(layer: Any) -> LinearChange:
+    """Other rows of an embedding; of a head that is tied to it, by which as many outputs differ."""
+    base, tokens = layer.get_base_layer(), torch.tensor(layer.token_indices["default"])
+    if isinstance(base, torch.nn.Embedding):
+        return LinearChange(tokens=tokens, rows=layer(tokens.to(base.weight.device)).cpu())
+    trained = layer.get_merged_weights(["default"])[tokens].double() - base.weight[tokens].double()
+    up = torch.nn.functional.one_hot(tokens, base.weight.shape[0]).T
+    return LinearChange(down=trained.cpu(), up=up.double())
 
 
 def _in_float64(layer: Any) -> Any:

@@ -20,14 +20,15 @@ from cairn.adapters.soft_prompts import SoftPrompt
 from cairn.errors import AdapterError
 from cairn.models.twin import twin
 
-TURN = "turn/"
-"""What the name of a turn begins with; the size of its blocks follows."""
+TURN, TOKENS, ROWS = "turn/", "tokens/", "rows/"
+"""What the names of these parts begin with; the size of the blocks follows, or the number of tokens."""
 
 
 @dataclass(frozen=True)
 class LinearChange:
     """`down` A [rank, in] and `up` B [out, rank] with the scaling inside; `turn` [in / b, b, b], by which the blocks of x
-    are multiplied from the right; S·z is `scale` ∘ z + `share` ∘ z[`partner`], [out] each; `bias` c [out]."""
+    are multiplied from the right; S·z is `scale` ∘ z + `share` ∘ z[`partner`], [out] each; `bias` c [out]. Of an
+    embedding: the `tokens` [n] that have other `rows` [n, out]."""
 
     down: torch.Tensor | None = None
     up: torch.Tensor | None = None
@@ -36,6 +37,8 @@ class LinearChange:
     share: torch.Tensor | None = None
     partner: torch.Tensor | None = None
     bias: torch.Tensor | None = None
+    tokens: torch.Tensor | None = None
+    rows: torch.Tensor | None = None
 
     @property
     def rank(self) -> int:
@@ -45,11 +48,16 @@ class LinearChange:
     def parts(self) -> dict[str, torch.Tensor]:
         """What there is beside B·A, by name."""
         turns = {} if self.turn is None else {f"{TURN}{self.turn.shape[1]}": self.turn}
+        if self.tokens is not None and self.rows is not None:
+            return {f"{TOKENS}{len(self.tokens)}": self.tokens, f"{ROWS}{len(self.tokens)}": self.rows}
         named = {name: getattr(self, name) for name in ("scale", "share", "partner", "bias")}
         return turns | {name: value for name, value in named.items() if value is not None}
 
     def misfit(self, inputs: int, outputs: int) -> str:
         """What keeps it off a layer of that shape; empty when it fits."""
+        if self.tokens is not None and self.rows is not None:
+            fits = self.rows.shape[1] == outputs and bool(((self.tokens >= 0) & (self.tokens < inputs)).all())
+            return "" if fits else f"has {inputs} tokens of {outputs} numbers, the adapter others"
         ends = [] if self.down is None or self.up is None else [(self.down.shape[1], self.up.shape[0])]
         turned = inputs if self.turn is None else self.turn.shape[0] * self.turn.shape[1]
         sizes = [(turned, part.shape[0]) for name, part in self.parts().items() if not name.startswith(TURN)]
@@ -92,6 +100,10 @@ def neutral(part: str, inputs: int, outputs: int) -> torch.Tensor:
     if part.startswith(TURN):
         size = int(part.removeprefix(TURN))
         return torch.eye(size).repeat(inputs // size, 1, 1)
+    if part.startswith(TOKENS):
+        return torch.full((int(part.removeprefix(TOKENS)),), -1)
+    if part.startswith(ROWS):
+        return torch.zeros(int(part.removeprefix(ROWS)), outputs)
     if part == "partner":
         return torch.arange(outputs)
     return torch.ones(outputs) if part == "scale" else torch.zeros(outputs)
@@ -116,6 +128,12 @@ def turned(rows: torch.Tensor, blocks: torch.Tensor) -> torch.Tensor:
     return (split @ blocks).transpose(1, 2).reshape(n, tokens, width)
 
 
+def replaced(rows: torch.Tensor, asked: torch.Tensor, tokens: torch.Tensor, others: torch.Tensor) -> torch.Tensor:
+    """Embeddings [n, columns, out] of `asked` [n, columns], those of `tokens` [n or 1, k] from `others` [n or 1, k, out]."""
+    same = asked[..., None] == tokens[:, None]
+    return torch.where(same.any(-1, keepdim=True), same.to(others.dtype) @ others, rows)
+
+
 def shared_out(rows: torch.Tensor, parts: Mapping[str, torch.Tensor]) -> torch.Tensor:
     """S·z + c of z [n, tokens, out]; `parts` by name, [n or 1, 1, out] each."""
     found = rows * parts["scale"] if "scale" in parts else rows
@@ -132,7 +150,9 @@ class ChangedLayer(nn.Module):
         self.base, self.change = base, change
 
     def forward(self, hidden: torch.Tensor) -> torch.Tensor:
-        """[…, in] → […, out]."""
+        """[…, in] → […, out]; of an embedding tokens [rows, columns] → [rows, columns, out]."""
+        if self.change.tokens is not None and self.change.rows is not None:
+            return replaced(self.base(hidden), hidden, self.change.tokens[None], self.change.rows[None])
         change, rows = self.change, hidden.reshape(1, -1, hidden.shape[-1])
         if change.turn is not None:
             rows = turned(rows, change.turn[None])

@@ -17,7 +17,7 @@ from cairn.adapters.linear_change import LinearChange, as_changes
 from cairn.adapters.soft_prompts import SoftPrompt
 from cairn.errors import AdapterError, did_you_mean
 from cairn.generation.prompts import Prefix, prefix_of
-from cairn.generation.slots import Routing, SlotLinear, bucket, features
+from cairn.generation.slots import Routing, SlotEmbedding, SlotLinear, bucket, features
 
 
 @dataclass(eq=False)
@@ -165,7 +165,8 @@ class ResidentAdapters:
 
     def _misfit(self, path: str, change: LinearChange) -> Iterator[str]:
         try:
-            inputs, outputs = features(self._module(path))
+            module = self._module(path)
+            inputs, outputs = features(module)
         except AttributeError:
             yield f"the base has no module '{path}'"
             return
@@ -173,7 +174,9 @@ class ResidentAdapters:
             yield f"{path}: {error.what}"
             return
         wrong = change.misfit(inputs, outputs)
-        if wrong:
+        if isinstance(module, nn.Embedding | SlotEmbedding) != (change.tokens is not None):
+            yield f"{path} cannot carry such an adapter here: an embedding can have other rows, and nothing else can"
+        elif wrong:
             yield f"{path} {wrong}"
 
     def _module(self, path: str) -> nn.Module:
@@ -194,7 +197,8 @@ class ResidentAdapters:
         owner = self.model.get_submodule(parent)
         linear = getattr(owner, name)
         floating = linear.weight.dtype if linear.weight.is_floating_point() else next(self.model.parameters()).dtype
-        layer = SlotLinear(linear, slots=self.slots + 1, routing=self.routing, dtype=floating)
+        kind = SlotEmbedding if isinstance(linear, nn.Embedding) else SlotLinear
+        layer = kind(linear, slots=self.slots + 1, routing=self.routing, dtype=floating)
         setattr(owner, name, layer)
         return layer
 

@@ -18,7 +18,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from cairn.adapters.linear_change import TURN, LinearChange, neutral, shared_out, turned
+from cairn.adapters.linear_change import ROWS, TOKENS, TURN, LinearChange, neutral, replaced, shared_out, turned
 from cairn.errors import AdapterError
 
 RANK_BUCKETS = (8, 16, 32, 64, 128, 256)
@@ -159,9 +159,26 @@ class SlotLinear(nn.Module):
             stack[slot] = neutral(name, self.in_features, self.out_features).to(stack.dtype)
 
 
+class SlotEmbedding(SlotLinear):
+    """An embedding some of whose rows are other ones for the rows of a batch whose adapter trained them."""
+
+    def forward(self, tokens: torch.Tensor) -> torch.Tensor:
+        """[rows, columns] → [rows, columns, out]; one row of any number of columns where all use one slot."""
+        output: torch.Tensor = self.base(tokens)
+        count = 1 if self.routing.single else len(self.routing.slots)
+        asked, found = tokens.reshape(count, -1), output.reshape(count, -1, self.out_features)
+        for name in self.routing.parts & self.parts.keys():
+            if name.startswith(TOKENS):
+                others = self.parts[ROWS + name.removeprefix(TOKENS)]
+                found = replaced(found, asked, self.routing.pick(self.parts[name]), self.routing.pick(others))
+        return found.view(output.shape)
+
+
 def features(module: nn.Module) -> tuple[int, int]:
-    """(in, out) of a linear layer or a norm; AdapterError for any other module."""
+    """(in, out) of a linear layer or a norm, (tokens, out) of an embedding; AdapterError for any other module."""
     weight: Any = getattr(module, "weight", None)
+    if isinstance(module, nn.Embedding):
+        return module.num_embeddings, module.embedding_dim
     if hasattr(module, "in_features") and hasattr(module, "out_features"):
         return int(module.in_features), int(module.out_features)  # type: ignore[arg-type]
     if type(module).__name__ == "Conv1D":
