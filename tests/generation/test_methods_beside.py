@@ -215,12 +215,13 @@ def test_what_is_a_lora_underneath_is_one_and_so_can_be_mixed(folders: dict[tupl
         ("shira", {"rank": 8}, "no rank of at most"),
         ("lily", {"rank": 8}, "not linear in its input any more"),
         ("lora", {"rank": 4, "modules_to_save": ["lm_head"]}, "lm_head is trained whole.*cairn export"),
+        ("lora", {"rank": 4, "parameters": "experts"}, "experts.* is a stack of weights.*cairn export"),
     ],
 )
 def test_what_has_no_exact_form_is_refused_in_words(name: str, values: dict[str, Any], reason: str) -> None:
     kind = METHODS.load(name)
     method = kind(kind.Config.parse(values))
-    adapted = method.attach(build_specimen("llama"))
+    adapted = method.attach(build_specimen("mixtral" if "parameters" in values else "llama"))
     torch.manual_seed(0)
     with torch.no_grad():
         for parameter in adapted.parameters():

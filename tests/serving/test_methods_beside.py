@@ -93,7 +93,7 @@ def test_what_adds_up_is_mixed_and_what_does_not_is_refused(catalogue: Catalogue
         assert "cairn adapters convert" in str(caught.value)
     with pytest.raises(AdapterError, match="another base model"):
         catalogue.resolve("foreign")
-    with pytest.raises(AdapterError, match="it is no reward adapter"):
+    with pytest.raises(AdapterError, match="only LoRAs score beside others"):
         asyncio.run(catalogue.weights(catalogue.resolve("oft"), scores=True))
 
 

@@ -43,11 +43,11 @@ def read_beside(folder: str | Path, model: Any, *, scores: bool = False) -> Lora
     saved = read_other(folder)
     if scores or saved.config.get("task_type") == SCORES:
         raise AdapterError(
-            f"it is {'no' if scores else 'a'} reward adapter, and one of the method '{saved.method.name}'",
-            where=str(folder),
-            next_step="a base speaks and scores with reward adapters that are LoRAs"
+            f"it was made by the method '{saved.method.name}', and only LoRAs score beside others"
             if scores
-            else "name one that speaks",
+            else "it scores and does not speak",
+            where=str(folder),
+            next_step="train a reward adapter of the method lora" if scores else "name one that speaks",
         )
     return beside(attach_other(twin(model), saved), saved.method)
 
@@ -84,6 +84,8 @@ def beside(adapted: Any, method: Method) -> LoraWeights | AdapterChanges:
 def _change(path: str, layer: Any, method: Method) -> LinearChange:
     from peft.tuners.trainable_tokens import TrainableTokensLayer
 
+    if hasattr(layer, "parameter_name"):
+        raise _refusal(method, f"{path}.{layer.parameter_name} is a stack of weights", "merge it: cairn export")
     with torch.no_grad():
         if isinstance(layer, TrainableTokensLayer):
             change = _of_tokens(layer)
