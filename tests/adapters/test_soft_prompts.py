@@ -56,6 +56,24 @@ def test_peft_opens_it_and_answers_the_same(case: str, architecture: str, tmp_pa
     assert float((found - base).abs().max()) > 1e-2
 
 
+@pytest.mark.parametrize("kind", ["PromptTuning", "PromptEncoder", "PrefixTuning", "CPT", "Cartridge"])
+def test_one_that_peft_made_is_read(kind: str, tmp_path: Path) -> None:
+    import peft
+
+    more: dict[str, Any] = {
+        "CPT": {"cpt_token_ids": [5, 6, 7, 8], "opt_weighted_loss_type": "decay", "opt_loss_decay_factor": 0.9}
+    }
+    config = getattr(peft, f"{kind}Config")(task_type="CAUSAL_LM", **more.get(kind, {"num_virtual_tokens": 4}))
+    torch.manual_seed(1)
+    made = peft.get_peft_model(build_specimen("qwen3"), config).eval()
+    made.save_pretrained(str(tmp_path))
+    tokens = probe_tokens()
+    with torch.no_grad():
+        wanted = made(input_ids=tokens).logits[:, -tokens.shape[1] :]
+        found = attach_saved(build_specimen("qwen3"), tmp_path)(input_ids=tokens).logits
+    torch.testing.assert_close(found, wanted, rtol=1e-5, atol=1e-5)
+
+
 @pytest.mark.parametrize("name", SOFT)
 def test_training_goes_on_from_what_was_saved(name: str, tmp_path: Path) -> None:
     save_method(tmp_path, name, small_values(name), build_specimen("llama"))

@@ -21,6 +21,7 @@ from cairn.models.identity import base_sha256, tokenizer_sha256
 from cairn.models.load import load_model, load_tokenizer
 from cairn.serving.catalogue import Catalogue
 from cairn.training.callbacks.samples import SAMPLES
+from cairn.training.estimate import estimate
 from cairn.training.fit import require_fit
 from cairn.training.folder import publish
 from cairn.training.lines import read_lines
@@ -96,6 +97,35 @@ def test_dpo_begins_at_log_2_beside_a_copy_of_the_prompt(
     found = losses(run_local(recipe))
     assert found[0] == pytest.approx(math.log(2), abs=1e-5)
     assert found[1] != found[0]
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("adapter", [PROMPT, PREFIX], ids=["prompt", "prefix"])
+def test_before_a_quantised_base_a_run_resumes_bit_for_bit(adapter, tmp_path: Path, tiny_path: Path) -> None:
+    recipe = recipe_for(
+        tmp_path,
+        tiny_path,
+        model={"path": str(tiny_path), "quantization": "nf4"},
+        adapter=adapter,
+        training={"steps": 4, "checkpoint_every": 2, "precision": "bf16"},
+    )
+    require_fit(recipe)
+    straight = losses(run_local(recipe))
+    again = with_overrides(recipe, {"storage.run": "again"})
+    run_local(again, stop_after=3)
+    assert losses(run_local(again)) == straight
+    assert len(set(straight)) == 4
+
+
+def test_what_a_run_takes_is_told_without_weights(tmp_path: Path, tiny_path: Path) -> None:
+    for adapter, trained in (
+        (PROMPT, 6 * 64),
+        ({"name": "cartridge", "text": "hill", "num_virtual_tokens": 3}, 2 * 128),
+    ):
+        recipe = recipe_for(tmp_path, tiny_path, "dpo", adapter=adapter)
+        parts = {part.name: part.bytes for part in estimate(recipe, on_gpu=False)}
+        assert parts["gradients"] == 4 * trained
+        assert parts["reference model"] == parts["gradients"]
 
 
 def test_trained_sampled_published_shown_exported_and_served(

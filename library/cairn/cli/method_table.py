@@ -44,6 +44,7 @@ def _abilities(can: Capabilities) -> str:
         *(["on quantised bases too"] if can.quantised else []),
         "merges" if can.merges else "cannot be merged",
         {"no": "is no LoRA", "approximate": "becomes a LoRA nearly", "exact": "becomes a LoRA exactly"}[can.converts],
+        *(["without gradient checkpointing"] if not can.checkpointing else []),
         *([f"up to ZeRO {can.zero_stage}"] if can.zero_stage < 3 else []),
     ]
     return f"Stands on {', '.join(can.layers)}; {', '.join(some)}."

@@ -1,8 +1,8 @@
 """The frozen model beside the trained one: the policy at step 0, or another model that the stage names.
 
 The policy at step 0 costs nothing where an adapter is new, for the base without it is that policy; it is a frozen copy
-of the adapter where training goes on from one or where it does not begin as the base, and a frozen copy of the model in
-full training. Dropout is off in it.
+of the adapter where training goes on from one or where it does not begin as the base (of virtual tokens too), and a
+frozen copy of the model in full training. Dropout is off in it.
 """
 
 from __future__ import annotations
@@ -15,11 +15,13 @@ from typing import Any
 
 import torch
 
+from cairn.adapters.soft_prompts import prompt_of
 from cairn.config.recipe import Recipe
 from cairn.errors import ModelError
 from cairn.models.identity import tokenizer_sha256
 from cairn.models.kernels.frozen_linear import use_frozen_linears
 from cairn.models.load import load_model, load_tokenizer
+from cairn.models.unwrap import base_of
 from cairn.plugins import METHODS
 from cairn.stages.base import POLICY_AT_START, Stage
 
@@ -50,7 +52,8 @@ def kind_of_reference(stage: Stage, recipe: Recipe) -> Kind:
         return Kind.MODEL_COPY
     if recipe.model.adapter is None and method.off_is_start:
         return Kind.ADAPTER_OFF
-    return Kind.ADAPTER_COPY if method.name == "lora" else Kind.MODEL_COPY  # others share buffers between adapters
+    own = method.name == "lora" or method.virtual_tokens > 0
+    return Kind.ADAPTER_COPY if own else Kind.MODEL_COPY  # others share buffers between adapters
 
 
 def reference_for(stage: Stage, model: Any, recipe: Recipe, tokenizer: Any, device: torch.device) -> Reference | None:
@@ -67,6 +70,9 @@ def reference_for(stage: Stage, model: Any, recipe: Recipe, tokenizer: Any, devi
         return Frozen(copy.deepcopy(model).requires_grad_(False))
     if kind is Kind.ADAPTER_OFF:
         return Switched(model, adapter=None)
+    prompt = prompt_of(model)
+    if prompt is not None:
+        return Beside(prompt.over(base_of(model)))
     _copy_adapter(model)
     return Switched(model, adapter=COPY)
 
@@ -109,6 +115,24 @@ class Switched:
             for layer, kept in zip(layers, before, strict=True):
                 setattr(layer, field, kept)
             self.module.train(training)
+
+
+class Beside:
+    """Other virtual tokens over the base that is being trained with its own."""
+
+    def __init__(self, model: Any) -> None:
+        self.module = model
+
+    def __call__(self, **inputs: Any) -> Any:
+        """One forward pass; the base is in its mode of before afterwards."""
+        base = self.module.get_base_model()
+        training = base.training
+        base.eval()
+        try:
+            with torch.no_grad():
+                return self.module(**inputs)
+        finally:
+            base.train(training)
 
 
 def _copy_adapter(model: Any) -> None:

@@ -20,7 +20,7 @@ class Cartridge(SoftPromptMethod):
     """A text's keys and values, trained on."""
 
     into_keys = True
-    can = replace(SoftPromptMethod.can, checkpointing=False)
+    can = replace(SoftPromptMethod.can, layers=("Attention",), checkpointing=False)
 
     class Config(VirtualTokens):
         """Number and beginning."""

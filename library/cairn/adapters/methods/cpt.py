@@ -22,7 +22,12 @@ from cairn.config.section import Section
 class Cpt(SoftPromptMethod):
     """Tokens with a little freedom."""
 
-    ignored = SoftPromptMethod.ignored | {"num_virtual_tokens", "cpt_mask"}
+    ignored = SoftPromptMethod.ignored | {
+        "num_virtual_tokens",
+        "cpt_mask",
+        "opt_weighted_loss_type",
+        "opt_loss_decay_factor",
+    }
 
     class Config(Section):
         """The context and its freedom."""

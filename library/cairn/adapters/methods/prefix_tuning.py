@@ -16,7 +16,7 @@ class PrefixTuning(SoftPromptMethod):
     """A table of keys and values."""
 
     into_keys = True
-    can = replace(SoftPromptMethod.can, checkpointing=False)
+    can = replace(SoftPromptMethod.can, layers=("Attention",), checkpointing=False)
 
     class Config(VirtualTokens):
         """Number and network."""

@@ -38,7 +38,7 @@ class PromptTuning(SoftPromptMethod):
             return Fixed(torch.randn(count, weight.shape[1]))
         if self.config.prompt_tuning_init == "text":
             return Fixed(embeddings_of(tokens_of(self.config.prompt_tuning_init_text, model, count), model))
-        return Fixed(embeddings_of(torch.randint(len(weight), (count,)).tolist(), model))
+        return Fixed(embeddings_of(torch.randint(len(weight), (count,), device="cpu").tolist(), model))
 
     def fields(self, model: Any, names: list[str]) -> dict[str, Any]:
         """PEFT's words are in capitals; with a text it wants a tokenizer's name."""
