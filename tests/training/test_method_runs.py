@@ -86,6 +86,23 @@ def test_loftq_beside_a_quantised_base_resumes_bit_for_bit(tmp_path: Path, tiny_
 
 
 @pytest.mark.full
+def test_corda_keeps_what_documents_say(tmp_path: Path, tiny_path: Path) -> None:
+    known = write_documents(tmp_path / "known.jsonl", 12, offset=200)
+    adapter = {"name": "lora", "rank": 4, "init": "corda_kpm", "init_rows": 8, "init_documents": [str(known)]}
+    recipe = recipe_for(tmp_path, tiny_path, adapter=adapter, training={"steps": 4, "checkpoint_every": 2})
+    require_fit(recipe)
+    straight = run_local(recipe)
+    again = with_overrides(recipe, {"storage.run": "again"})
+    run_local(again, stop_after=3)
+    assert losses(run_local(again)) == losses(straight)
+    others = write_documents(tmp_path / "others.jsonl", 12, offset=900)
+    changed = with_overrides(recipe, {"storage.run": "others", "adapter.init_documents": [str(others)]})
+    assert losses(run_local(changed))[1:] != losses(straight)[1:]
+    with pytest.raises(UserError, match="go together"):
+        require_fit(with_overrides(recipe, {"adapter.init_documents": []}))
+
+
+@pytest.mark.full
 def test_a_stream_that_has_gone_on_is_not_needed_to_begin_again(tmp_path: Path, tiny_path: Path) -> None:
     adapter = {"name": "lora", "rank": 4, "init": "lora_ga", "init_rows": 8}
     training = {"steps": 6, "checkpoint_every": 2}

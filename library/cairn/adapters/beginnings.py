@@ -1,7 +1,7 @@
 """Where the A and B of a LoRA begin, when not at zero, so that training starts in directions that matter.
 
     eva       A: the directions in which a layer's inputs vary most; ranks go where they explain most
-    corda     A and B: the part of W that counts most for such inputs
+    corda     A and B: the part of W that counts most for such inputs; with corda_kpm the least for those of documents
     lora_ga   A and B: the leading directions of the gradient of W
     loftq     A and B: what quantisation took away from W
     mica      B: the directions that W reaches least, and stays so
@@ -71,15 +71,17 @@ def eva(moments: Mapping[str, Moments], outputs: Mapping[str, int], *, rank: int
     return {path: (a, a.new_zeros(outputs[path], len(a))) for path, a in made.items()}
 
 
-def corda(weight: torch.Tensor, moments: Moments, *, rank: int, scaling: float) -> Factors:
-    """Yang et al. 2024, arXiv 2406.05223, instruction-previewed: of W·C = U·S·Vᵀ, with C the mean of x·xᵀ, the leading
-    part U·S·Vᵀ·C⁻¹ of W, shared out between A and B."""
+def corda(weight: torch.Tensor, moments: Moments, *, rank: int, scaling: float, keeps: bool = False) -> Factors:
+    """Yang et al. 2024, arXiv 2406.05223: of W·C = U·S·Vᵀ, with C the mean of x·xᵀ, the leading part U·S·Vᵀ·C⁻¹ of W,
+    shared out between A and B: what counts most for x (instruction-previewed). `keeps`: the last part, so that what
+    counts for x stays (knowledge-preserved)."""
     second = moments.second()
     second.diagonal().add_(DAMPING * second.diagonal().mean())
     u, s, vh = torch.linalg.svd(weight.double() @ second, full_matrices=False)
-    root = (s[:rank] / scaling).sqrt()
-    right = torch.linalg.solve(second, vh[:rank].t()).t()
-    return (root[:, None] * right).float(), (u[:, :rank] * root).float()
+    part = slice(-rank, None) if keeps else slice(rank)
+    root = (s[part] / scaling).sqrt()
+    right = torch.linalg.solve(second, vh[part].t()).t()
+    return (root[:, None] * right).float(), (u[:, part] * root).float()
 
 
 def lora_ga(gradient: torch.Tensor, path: str, *, rank: int) -> Factors:
@@ -146,7 +148,10 @@ def beginning_of(
     moments = input_moments(model, paths, preview, trained=init == "eva")
     if init == "eva":
         return eva(moments, {path: len(weight_of(linear)) for path, linear in linears.items()}, rank=rank, rho=rho)
-    return {path: corda(weight_of(linears[path]), m, rank=rank, scaling=scaling) for path, m in moments.items()}
+    keeps = init == "corda_kpm"
+    return {
+        path: corda(weight_of(linears[path]), m, rank=rank, scaling=scaling, keeps=keeps) for path, m in moments.items()
+    }
 
 
 def read_beginning(folder: Path, *, converted: bool) -> dict[str, Factors]:

@@ -76,6 +76,11 @@ class Method(Plugin):
         """How many of the run's first rows `begin` looks at."""
         return 0
 
+    @property
+    def first_documents(self) -> tuple[str, ...]:
+        """Files of documents whose first rows these are, where not the run's."""
+        return ()
+
     def begin(self, model: Any, preview: Preview) -> Any:
         """As `attach`, of a method that begins in the run's first rows."""
         return self.attach(model)

@@ -15,8 +15,13 @@ import torch
 from cairn.adapters.method import Method
 from cairn.adapters.preview import Preview
 from cairn.config.recipe import Recipe
+from cairn.data.batch import collate
 from cairn.data.cursor import Cursor
+from cairn.data.documents import read_documents
+from cairn.data.encoding import Encoder
 from cairn.data.feed import Feed
+from cairn.data.packing import row_of
+from cairn.data.rows import Row
 from cairn.models.attention import sees_prefixes
 from cairn.stages.base import Models, Stage
 from cairn.training.batches import batch_of
@@ -34,7 +39,19 @@ def begun(
     with session.latest_checkpoint() as folder:
         if folder is not None:
             return method.begin_again(model, folder / ADAPTER)
+    if method.first_documents:
+        rows = _document_rows(method, tokenizer, recipe.data.sequence_length)
+        size, pad = recipe.training.micro_batch, tokenizer.pad_token_id
+        groups = [rows[start : start + size] for start in range(0, len(rows), size)]
+        batches = [collate(group, pad_token=pad).to(session.device) for group in groups]
+        return method.begin(model, Preview(batches, lambda policy: iter(())))
     return method.begin(model, _preview(method.first_rows, model, recipe, stage, session, feed, tokenizer))
+
+
+def _document_rows(method: Method, tokenizer: Any, length: int) -> list[Row]:
+    """The first of the method's own documents, a window a row."""
+    documents = Encoder(tokenizer, length).documents(read_documents(method.first_documents, limit=method.first_rows))
+    return [row_of([sample]) for samples in documents for sample in samples][: method.first_rows]
 
 
 def _preview(

@@ -26,11 +26,11 @@ from cairn.errors import AdapterError
 if TYPE_CHECKING:
     from cairn.adapters.preview import Preview
 
-CHANGING = ("pissa", "pissa_niter_4", "pissa_niter_16", "olora", "corda", "lora_ga")
+CHANGING = ("pissa", "pissa_niter_4", "pissa_niter_16", "olora", "corda", "corda_kpm", "lora_ga")
 """Beginnings that change the base."""
 MAX_RANK, MAX_CHANGING_RANK = 256, 128
 EXPERTS = "experts"
-LOOKING = ("eva", "corda", "lora_ga")
+LOOKING = ("eva", "corda", "corda_kpm", "lora_ga")
 """Beginnings in the run's first rows."""
 OWN = (*LOOKING, "loftq", "mica")
 """Those of `cairn.adapters.beginnings`; the others are PEFT's."""
@@ -55,9 +55,12 @@ class Lora(PeftMethod):
         freeze_a: bool = Field(False, description="train B alone (LoRA-FA, arXiv 2308.03303)")
         init: Literal[
             "zero", "gaussian", "orthogonal", "pissa", "pissa_niter_4", "pissa_niter_16", "olora", "eva", "corda",
-            "lora_ga", "loftq", "mica",
+            "corda_kpm", "lora_ga", "loftq", "mica",
         ] = Field("zero", serialization_alias="init_lora_weights", description="how A and B begin")  # fmt: skip
-        init_rows: int = Field(64, gt=0, description="rows of the data that eva, corda and lora_ga begin in")
+        init_rows: int = Field(64, gt=0, description="rows that eva, corda and lora_ga begin in")
+        init_documents: tuple[str, ...] = Field(
+            (), description="with corda_kpm: files of documents that say what the base knows and shall go on knowing"
+        )
         rho: float = Field(2.0, ge=1, description="with eva: a layer's rank is at most rho × rank; 1: all are equal")
         rank_pattern: dict[str, int] = Field({}, description="another rank for layers whose path ends so")
         alpha_pattern: dict[str, float] = Field({}, description="another strength for layers whose path ends so")
@@ -94,6 +97,11 @@ class Lora(PeftMethod):
     def first_rows(self) -> int:
         """As the recipe says, of a beginning that needs them."""
         return self.config.init_rows if self.config.init in LOOKING else 0
+
+    @property
+    def first_documents(self) -> tuple[str, ...]:
+        """As the recipe says."""
+        return self.config.init_documents
 
     def find(self, model: Any) -> list[str]:
         """Those of the layers that are asked for."""
@@ -136,6 +144,8 @@ class Lora(PeftMethod):
             yield f"adapter.rank={self.config.rank} with rho={self.config.rho:g} gives layers more than {MAX_RANK}"
         if init == "lora_ga" and any(2 * self.config.rank > min(shape) for shape in shapes.values()):
             yield f"adapter.rank={self.config.rank} with init=lora_ga needs twice that on the smaller side of each layer"
+        if (init == "corda_kpm") != bool(self.config.init_documents):
+            yield "adapter.init=corda_kpm and adapter.init_documents go together: it keeps what these say"
         if init == "mica" and self.config.freeze_a:
             yield "adapter.init=mica trains A alone, adapter.freeze_a=true B alone"
 
@@ -156,7 +166,7 @@ class Lora(PeftMethod):
     def fields(self, model: Any, names: list[str]) -> dict[str, Any]:
         """PEFT's words for the strength and the beginning."""
         values = super().fields(model, names)
-        for key in ("layers", "freeze_a", "init_rows", "rho"):
+        for key in ("layers", "freeze_a", "init_rows", "init_documents", "rho"):
             del values[key]
         whole = list(self.config.modules_to_save)
         return values | {
