@@ -19,6 +19,7 @@ CASES: dict[str, tuple[str, dict[str, Any]]] = {
     "boft": ("boft", {"block_size": 4}),
     "road": ("road", {"group_size": 32}),
     "hra": ("hra", {"rank": 4}),
+    "hra, orthogonal": ("hra", {"rank": 4, "orthogonal": True}),
     "loha": ("loha", {"rank": 4}),
     "norms": ("ln_tuning", {}),
     "biases": ("beft", {}),
