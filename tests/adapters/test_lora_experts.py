@@ -11,6 +11,7 @@ from peft import PeftModel
 from cairn.adapters.attach import attach_saved
 from cairn.adapters.beside import read_beside
 from cairn.adapters.files import read_lora
+from cairn.adapters.linear_change import as_changes, changed
 from cairn.adapters.methods.lora import Lora
 from cairn.adapters.specimens import build_specimen, probe_tokens
 from cairn.errors import AdapterError
@@ -92,8 +93,22 @@ def test_where_a_plain_lora_is_wanted_it_is_refused(case, tmp_path):
     method.save(model, tmp_path)
     with pytest.raises(AdapterError, match="is not plain LoRA"):
         read_lora(tmp_path)
+
+
+@pytest.mark.parametrize("case", ["tokens", "tokens under one tied weight"])
+def test_with_tokens_it_answers_beside_others(case, tmp_path):
+    method, model = trained(*CASES[case])
+    method.save(model, tmp_path)
+    base = build_specimen(CASES[case][0])
+    served = changed(base, as_changes(read_beside(tmp_path, base)))
+    torch.testing.assert_close(logits(served), logits(model), rtol=1e-4, atol=1e-4)
+
+
+def test_with_experts_it_is_refused_beside_others(tmp_path):
+    method, model = trained(*CASES["experts beside attention"])
+    method.save(model, tmp_path)
     with pytest.raises(AdapterError, match="cannot be served beside others"):
-        read_beside(tmp_path, build_specimen(CASES[case][0]))
+        read_beside(tmp_path, build_specimen("mixtral"))
 
 
 def test_names_and_neighbours_that_do_not_fit_are_said_at_once():
