@@ -72,14 +72,15 @@ def swap(folder: Path, draw: random.Random) -> None:
 BENDS: tuple[Callable[[Path, random.Random], None], ...] = (bend_config, flip, cut, swap)
 
 
-@pytest.fixture(scope="module", params=["lora", "oft"])
+@pytest.fixture(scope="module", params=["lora", "oft", "prompt_tuning"])
 def sound(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("sound") / str(request.param)
     if request.param == "lora":
         return save_lora(folder, rank=2, seed=1, targets=["q_proj"])
-    method = METHODS.load("oft")
-    oft = method(method.Config(block_size=16, targets=("q_proj",)))
-    oft.save(oft.attach(build_model()), folder)
+    values = {"block_size": 16, "targets": ["q_proj"]} if request.param == "oft" else {"num_virtual_tokens": 4}
+    kind = METHODS.load(request.param)
+    method = kind(kind.Config.parse(values))
+    method.save(method.attach(build_model()), folder)
     return folder
 
 
