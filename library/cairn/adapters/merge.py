@@ -64,7 +64,11 @@ def merge_adapted(adapted: Any) -> dict[str, torch.Tensor]:
 @torch.no_grad()
 def unmerge_adapted(adapted: Any, kept: Mapping[str, torch.Tensor]) -> None:
     """Take the adapter out again: the base is what it was, bit for bit."""
-    adapted.unmerge_adapter()
+    try:
+        adapted.unmerge_adapter()
+    except NotImplementedError:  # OSF cannot, and need not: what was there is at hand
+        for layer in adapted.modules():
+            getattr(layer, "merged_adapters", []).clear()
     for name, parameter in _frozen(adapted):
         if name in kept:
             parameter.copy_(kept[name])

@@ -30,7 +30,6 @@ class Capabilities:
     quantised: bool = False
     merges: bool = True
     converts: Literal["no", "approximate", "exact"] = "approximate"
-    mixed: bool = False
     zero_stage: int = 3
     checkpointing: bool = True
 

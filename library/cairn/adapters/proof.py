@@ -7,12 +7,13 @@ in `proven.json`; a test compares them with a run, so that a library that change
 
 from __future__ import annotations
 
-import copy
 import json
 import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from importlib import metadata
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -21,13 +22,18 @@ from cairn.adapters.attach import attach_saved, attach_weights
 from cairn.adapters.beside import beside
 from cairn.adapters.convert import to_lora
 from cairn.adapters.linear_change import as_changes, changed
+from cairn.adapters.merge import merge_adapted, unmerge_adapted
 from cairn.adapters.method import Method
 from cairn.adapters.proven import PROVEN, proven
-from cairn.adapters.specimens import ARCHITECTURES, build_specimen, probe_tokens
+from cairn.adapters.specimens import ARCHITECTURES, build_specimen
+from cairn.adapters.trial import Base, Trial, difference, logits_of, train
+from cairn.config.model import Quantization
 from cairn.errors import AdapterError
+from cairn.models.load import load_model
+from cairn.models.quantization import quantised_sha256
 from cairn.plugins import METHODS
 
-STEPS, RATE = 4, 3e-3
+STEPS = 4
 CLOSE = 1e-4
 """Largest difference of a logit, relative to the largest."""
 SMALL: dict[str, dict[str, Any]] = {
@@ -69,15 +75,17 @@ def prove(name: str, architecture: str) -> dict[str, Any]:
     unfit = list(method.problems(build_specimen(architecture)))
     if unfit:
         return {"unfit": unfit[0]}
-    trained = _trained(method, architecture, STEPS)
+    base = partial(build_specimen, architecture)
+    trained = train(method, base, STEPS)
     return {
-        "starts": _starts(method, architecture),
-        "trains": _trains(trained, architecture),
-        "resumes": _resumes(method, architecture, trained),
-        "reloads": _reloads(method, architecture, trained),
-        "converts": _converts(method, architecture, trained),
-        "serves": _serves(method, architecture, trained),
-        "merges": _merges(method, trained),  # the last, for it consumes the model
+        "starts": _starts(method, base),
+        "trains": _trains(trained, base),
+        "resumes": _resumes(method, base, trained),
+        "reloads": _reloads(method, base, trained),
+        "converts": _converts(method, base, trained),
+        "serves": _serves(method, base, trained),
+        "quantised": _quantised(method, base),
+        **_merges(method, base, trained),
     }
 
 
@@ -107,29 +115,17 @@ def write_proven(names: Sequence[str] | None = None) -> None:
     PROVEN.write_text(json.dumps({"versions": versions, "methods": dict(sorted(kept.items()))}, indent=1) + "\n")
 
 
-@dataclass(frozen=True)
-class _Trained:
-    """A model after some steps; `losses` before the first and after each."""
-
-    model: Any
-    optimizer: torch.optim.Optimizer
-    losses: list[float]
-
-    def logits(self) -> torch.Tensor:
-        return _logits(self.model.eval())
-
-
-def _starts(method: Method, architecture: str) -> Claim:
-    base = build_specimen(architecture)
-    before = _logits(base)
+def _starts(method: Method, base: Base) -> Claim:
+    model = base()
+    before = logits_of(model)
     torch.manual_seed(1)
-    error = _difference(_logits(method.attach(base).eval()), before)
+    error = difference(logits_of(method.attach(model).eval()), before)
     return Claim(error < CLOSE if method.starts_as_base else None, error)
 
 
-def _trains(trained: _Trained, architecture: str) -> Claim:
+def _trains(trained: Trial, base: Base) -> Claim:
     """Every parameter gets a gradient, the loss falls, and the base is as it was, bit for bit."""
-    kept = build_specimen(architecture).state_dict()
+    kept = base().state_dict()
     parameters = {_bare(name): parameter for name, parameter in trained.model.named_parameters()}
     mine = [parameter for parameter in parameters.values() if parameter.requires_grad]
     reached = bool(mine) and all(parameter.grad is not None for parameter in mine)
@@ -139,41 +135,41 @@ def _trains(trained: _Trained, architecture: str) -> Claim:
     return Claim(reached and same and fallen < 0, fallen)
 
 
-def _resumes(method: Method, architecture: str, trained: _Trained) -> Claim:
+def _resumes(method: Method, base: Base, trained: Trial) -> Claim:
     """Half of the steps, the parameters and moments into a fresh model, the other half: bit for bit the same."""
-    half = _trained(method, architecture, STEPS // 2)
-    again = _trained(method, architecture, STEPS, resumed=half)
+    half = train(method, base, STEPS // 2)
+    again = train(method, base, STEPS, resumed=half)
     return Claim(torch.equal(trained.logits(), again.logits()))
 
 
-def _reloads(method: Method, architecture: str, trained: _Trained) -> Claim:
+def _reloads(method: Method, base: Base, trained: Trial) -> Claim:
     with tempfile.TemporaryDirectory() as folder:
         method.save(trained.model, folder)
-        reloaded = _reopened(method, architecture, folder)
-    error = _difference(_logits(reloaded), trained.logits())
+        reloaded = _reopened(method, base, folder)
+    error = difference(logits_of(reloaded), trained.logits())
     return Claim(error < CLOSE, error)
 
 
-def _reopened(method: Method, architecture: str, folder: str) -> Any:
+def _reopened(method: Method, base: Base, folder: str) -> Any:
     if not method.makes_whole_model:
-        return attach_saved(build_specimen(architecture), folder)
+        return attach_saved(base(), folder)
     from transformers import AutoModelForCausalLM
 
     return AutoModelForCausalLM.from_pretrained(folder, attn_implementation="eager").eval()
 
 
-def _converts(method: Method, architecture: str, trained: _Trained) -> Claim:
+def _converts(method: Method, base: Base, trained: Trial) -> Claim:
     """As a LoRA of full rank for any that merges linears; `exact` at the method's own rank."""
     if method.can.converts == "no":
         return Claim(None)
     exact = method.can.converts == "exact"
     found = to_lora(trained.model, rank=getattr(method.config, "rank", None) if exact else None)
     error = found.error.total
-    off = _difference(_logits(attach_weights(build_specimen(architecture), found.weights)), trained.logits())
+    off = difference(logits_of(attach_weights(base(), found.weights)), trained.logits())
     return Claim(off < CLOSE and (not exact or error < CLOSE), max(off, error))
 
 
-def _serves(method: Method, architecture: str, trained: _Trained) -> Claim:
+def _serves(method: Method, base: Base, trained: Trial) -> Claim:
     """What it does to each layer, as rows of one batch may differ in it, is exact; None: it has no such form."""
     if method.makes_whole_model:
         return Claim(None)
@@ -181,60 +177,43 @@ def _serves(method: Method, architecture: str, trained: _Trained) -> Claim:
         changes = as_changes(beside(trained.model, method))
     except AdapterError:
         return Claim(None)
-    error = _difference(_logits(changed(build_specimen(architecture), changes)), trained.logits())
+    error = difference(logits_of(changed(base(), changes)), trained.logits())
     return Claim(error < CLOSE, error)
 
 
-def _merges(method: Method, trained: _Trained) -> Claim:
-    if not method.can.merges:
+def _quantised(method: Method, base: Base) -> Claim:
+    """Over linears in nf4 the loss falls, their bits stay, and what is saved answers alike over them."""
+    if not method.can.quantised:
         return Claim(None)
-    expected = trained.logits()
-    error = _difference(_logits(trained.model.merge_and_unload()), expected)
-    return Claim(error < CLOSE, error)
+    with tempfile.TemporaryDirectory() as place:
+        base().save_pretrained(place)
+        small = partial(load_model, place, precision="fp32", attention="eager", quantization=Quantization.parse({"kind": "nf4"}))
+        bits = quantised_sha256(small())
+        trained = train(method, small, STEPS // 2)
+        method.save(trained.model, Path(place) / "adapter")
+        error = difference(logits_of(attach_saved(small(), Path(place) / "adapter")), trained.logits())
+    learned = trained.losses[-1] < trained.losses[0]
+    return Claim(error < CLOSE and learned and quantised_sha256(trained.model) == bits, error)
 
 
-def _trained(method: Method, architecture: str, steps: int, *, resumed: _Trained | None = None) -> _Trained:
-    """After `steps` steps of AdamW on fixed tokens, all of them or those that `resumed` has not taken yet."""
-    torch.manual_seed(1)
-    model = method.attach(build_specimen(architecture))
-    named = {name: p for name, p in model.named_parameters() if p.requires_grad}
-    optimizer = torch.optim.AdamW(named.values(), lr=RATE)
-    first = 0
-    if resumed is not None:
-        first = len(resumed.losses) - 1
-        optimizer.load_state_dict(copy.deepcopy(resumed.optimizer.state_dict()))
-        before = dict(resumed.model.named_parameters())
-        with torch.no_grad():
-            for name, parameter in named.items():
-                parameter.copy_(before[name])
-    losses = [_loss(model)]
-    for step in range(first, steps):
-        torch.manual_seed(step)  # as the training loop does: some methods draw noise
-        optimizer.zero_grad()
-        model.train()(input_ids=probe_tokens(), labels=probe_tokens()).loss.backward()
-        optimizer.step()
-        losses.append(_loss(model))
-    return _Trained(model, optimizer, losses)
-
-
-@torch.no_grad()
-def _loss(model: Any) -> float:
-    tokens = probe_tokens()
-    return float(model.eval()(input_ids=tokens, labels=tokens).loss)
+def _merges(method: Method, base: Base, trained: Trial) -> dict[str, Claim]:
+    """Folded in it answers alike; taken out again the base is what it was, bit for bit, and so are the answers."""
+    if not method.can.merges:
+        return {"merges": Claim(None), "unmerges": Claim(None)}
+    expected, untouched = trained.logits(), base().state_dict()
+    kept = merge_adapted(trained.model)
+    error = difference(logits_of(trained.model), expected)
+    unmerge_adapted(trained.model, kept)
+    after = {_bare(name): parameter for name, parameter in trained.model.named_parameters()}
+    same = all(torch.equal(after[name], value) for name, value in untouched.items() if name in after)
+    return {
+        "merges": Claim(error < CLOSE, error),
+        "unmerges": Claim(same and torch.equal(logits_of(trained.model), expected)),
+    }
 
 
 def _bare(name: str) -> str:
     return name.removeprefix("base_model.model.").replace(".base_layer.", ".")
-
-
-def _logits(model: Any) -> torch.Tensor:
-    with torch.no_grad():
-        logits: torch.Tensor = model(input_ids=probe_tokens()).logits
-    return logits
-
-
-def _difference(found: torch.Tensor, expected: torch.Tensor) -> float:
-    return float((found - expected).abs().max() / expected.abs().max())
 
 
 if __name__ == "__main__":

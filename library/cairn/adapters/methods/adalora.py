@@ -28,7 +28,7 @@ PARTS = ("lora_A", "lora_E", "lora_B")
 class Adalora(PeftMethod):
     """Low-rank updates whose ranks are shared out while training."""
 
-    can = Capabilities(layers=("Linear", "Conv1D"), quantised=True, converts="exact", mixed=True, zero_stage=2)
+    can = Capabilities(layers=("Linear", "Conv1D"), quantised=True, converts="exact", zero_stage=2)
     saved_as = "lora"
     fixed: ClassVar[dict[str, Any]] = {"total_step": 1}
     """The schedule is kept here; PEFT's own allocator, which asks for the length, is never called."""

@@ -14,7 +14,7 @@ from cairn.adapters.peft_method import OnLinears, PeftMethod
 class Glora(PeftMethod):
     """Generalised low-rank updates."""
 
-    can = Capabilities(mixed=True, converts="no")
+    can = Capabilities(converts="no")
 
     class Config(OnLinears):
         """Size and place."""

@@ -39,7 +39,7 @@ OWN = (*LOOKING, "loftq", "mica")
 class Lora(PeftMethod):
     """Low-rank updates beside frozen linears, through PEFT."""
 
-    can = Capabilities(layers=("Linear", "Conv1D"), quantised=True, converts="exact", mixed=True)
+    can = Capabilities(layers=("Linear", "Conv1D"), quantised=True, converts="exact")
 
     class Config(OnLinears):
         """Size, strength and place of the updates."""

@@ -17,7 +17,7 @@ from cairn.adapters.peft_method import OnLinears, PeftMethod, undivided
 class Road(PeftMethod):
     """Rotations of pairs of outputs."""
 
-    can = Capabilities(quantised=True, mixed=True)
+    can = Capabilities(quantised=True)
 
     class Config(OnLinears):
         """Size and place."""

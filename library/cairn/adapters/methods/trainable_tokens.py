@@ -18,7 +18,7 @@ from cairn.models.unwrap import base_of
 class TrainableTokens(PeftMethod):
     """Rows of the embedding."""
 
-    can = Capabilities(layers=("Embedding",), mixed=True, converts="no")
+    can = Capabilities(layers=("Embedding",), converts="no")
 
     class Config(Section):
         """Which rows."""

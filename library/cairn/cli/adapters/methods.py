@@ -7,7 +7,7 @@ from typing import Annotated, Any
 import typer
 
 NAME = "methods"
-CLAIMS = ("starts", "trains", "resumes", "reloads", "merges", "converts", "serves")
+CLAIMS = ("starts", "trains", "resumes", "reloads", "merges", "unmerges", "converts", "serves", "quantised")
 SIGNS = {True: "yes", False: "NO", None: "-"}
 
 
@@ -32,11 +32,8 @@ def command(
         say(json.dumps(rows, indent=1))
         return
     show_table(
-        ("method", *CLAIMS, "quantised base", "remarks"),
-        [
-            (row["name"], *(SIGNS[row["claims"].get(claim)] for claim in CLAIMS), _quantised(row), row["reason"])
-            for row in rows
-        ],
+        ("method", *CLAIMS, "remarks"),
+        [(row["name"], *(SIGNS[row["claims"].get(claim)] for claim in CLAIMS), row["reason"]) for row in rows],
     )
     say("proven with " + ", ".join(f"{library} {version}" for library, version in kept["versions"].items()))
 
@@ -64,10 +61,6 @@ def _entry(name: str, by_architecture: dict[str, Any]) -> dict[str, Any]:
 
 def _together(holds: list[bool | None]) -> bool | None:
     return False if False in holds else None if None in holds else True
-
-
-def _quantised(row: dict[str, Any]) -> str:
-    return "yes" if row["capabilities"]["quantised"] else "-"
 
 
 def _prove(name: str) -> None:
