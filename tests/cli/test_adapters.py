@@ -136,7 +136,7 @@ def test_add_takes_a_folder_in_and_delete_takes_it_out(
     assert call(storage, "add", str(folder), "bought") == 2
     assert "--base" in capsys.readouterr().err
     assert call(storage, "add", str(folder), "bought", "--base", str(tiny_path)) == 0
-    assert "bought@1: rank 5" in capsys.readouterr().out
+    assert "bought@1: lora of rank 5 on" in capsys.readouterr().out
     assert call(storage, "promote", "bought", "prod") == 0
     assert call(storage, "delete", "bought@1") == 2
     assert "points at bought@1" in capsys.readouterr().err

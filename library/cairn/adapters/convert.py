@@ -8,6 +8,7 @@ and one SVD a layer.
 from __future__ import annotations
 
 import copy
+import re
 from typing import Any
 
 import torch
@@ -21,6 +22,8 @@ from cairn.errors import AdapterError
 from cairn.models.linears import linear_kinds, linear_shapes
 from cairn.models.unwrap import base_of
 
+WRAPPED = re.compile(r"\.(base_layer|original_module|token_adapter)(?=\.)")
+"""What PEFT puts between a module and its path."""
 NOTHING = 1e-12
 """A change of a weight below this share of its norm is none."""
 
@@ -60,7 +63,9 @@ def _changes(adapted: Any) -> dict[str, torch.Tensor]:
     kinds, found = linear_kinds(merged), {}
     shapes = linear_shapes(merged)
     for name, value in merged.state_dict().items():
-        if name not in before or torch.equal(value, before[name]):
+        if name not in before:
+            raise AdapterError(f"the adapter adds {name}, which a LoRA cannot", next_step="keep it as it is")
+        if torch.equal(value, before[name]):
             continue
         path = name.removesuffix(".weight")
         delta = value - before[name]
@@ -78,4 +83,4 @@ def _changes(adapted: Any) -> dict[str, torch.Tensor]:
 def _plain_weights(adapted: Any) -> dict[str, torch.Tensor]:
     """The base's own tensors by their names in the bare model."""
     state = base_of(adapted).state_dict()
-    return {name.replace(".base_layer.", "."): value for name, value in state.items() if torch.is_tensor(value)}
+    return {WRAPPED.sub("", name): value for name, value in state.items() if torch.is_tensor(value)}

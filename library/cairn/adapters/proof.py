@@ -187,7 +187,9 @@ def _quantised(method: Method, base: Base) -> Claim:
         return Claim(None)
     with tempfile.TemporaryDirectory() as place:
         base().save_pretrained(place)
-        small = partial(load_model, place, precision="fp32", attention="eager", quantization=Quantization.parse({"kind": "nf4"}))
+        small = partial(
+            load_model, place, precision="fp32", attention="eager", quantization=Quantization.parse({"kind": "nf4"})
+        )
         bits = quantised_sha256(small())
         trained = train(method, small, STEPS // 2)
         method.save(trained.model, Path(place) / "adapter")
