@@ -16,7 +16,6 @@ import typer
 from cairn.cli import (
     compare,
     dashboard,
-    data,
     doctor,
     estimate,
     evaluate,
@@ -31,6 +30,7 @@ from cairn.cli import (
     train,
 )
 from cairn.cli.adapters import group as adapters
+from cairn.cli.data import group as data
 from cairn.cli.failures import explain
 from cairn.cli.terminal import errors
 

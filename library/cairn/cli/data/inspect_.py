@@ -1,4 +1,4 @@
-"""`cairn data`: what is in the files, before anything is trained on them; which formats are known."""
+"""`cairn data inspect`: what is in the files, before anything is trained on them."""
 
 from __future__ import annotations
 
@@ -12,19 +12,12 @@ if TYPE_CHECKING:
     from cairn.data.encoding import Encoder
     from cairn.data.inspection import FileFinding, Inspection, Shown
 
+NAME = "inspect"
 Policy = Literal["drop", "keep_start", "keep_end"]
 Answers = Literal["all", "last"]
 
-app = typer.Typer(help="Data: inspect files, list the known formats.", no_args_is_help=True)
 
-
-@app.callback()
-def data() -> None:
-    """Data: inspect files, list the known formats."""
-
-
-@app.command("inspect")
-def inspect(
+def command(
     paths: Annotated[
         list[str], typer.Argument(metavar="PATH...", help="Files, folders or globs; hf://, s3://, gs://.")
     ],
@@ -50,20 +43,6 @@ def inspect(
         output.print(json.dumps(found.plain(), ensure_ascii=False, indent=2), markup=False)
     else:
         _print(found)
-
-
-@app.command("formats")
-def formats(
-    words: Annotated[list[str] | None, typer.Argument(metavar="[WORD]...", help="Only those that mention it.")] = None,
-) -> None:
-    """List the known formats: what a row looks like, what it becomes, and which datasets are of that shape."""
-    from cairn.cli.terminal import show_table
-    from cairn.data.format import Format, names
-
-    known = [Format.load(name) for name in names()]
-    rows = [(f.name, f.layout.record, f.layout.about, ", ".join(f.layout.also)) for f in known]
-    wanted = [row for row in rows if all(word.lower() in " ".join(row).lower() for word in words or ())]
-    show_table(("format", "record", "a row", "datasets"), wanted)
 
 
 def _encoder(model: str, template: str | None, length: int, truncation: Policy, train_on: Answers) -> Encoder:

@@ -1,0 +1,1 @@
+"""`cairn data`: one verb a file."""
