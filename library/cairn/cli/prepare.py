@@ -34,6 +34,7 @@ def prepare_with_progress(recipe: Recipe) -> Prepared:
     with progress("preparing") as update:
         prepared = prepare(recipe, on_progress=update)
     show_counts(prepared.manifest)
+    show_mixture(recipe, prepared.manifest)
     return prepared
 
 
@@ -42,3 +43,29 @@ def show_counts(counts: Manifest) -> None:
     from cairn.cli.terminal import errors
 
     errors.print(f"{counts.documents} records, {counts.rows} rows, {counts.tokens} tokens, dropped: {counts.drops}")
+
+
+def show_mixture(recipe: Recipe, counts: Manifest) -> None:
+    """What an epoch holds of each subset, where they are mixed."""
+    from cairn.cli.terminal import errors, show_table
+    from cairn.data.feed import mixture_of
+    from cairn.data.shares import absent, parts_of
+
+    wanted = recipe.data.mixture
+    if wanted is None:
+        return
+    rows = [
+        (
+            part.counts.name,
+            f"{part.counts.documents:,}",
+            f"{part.counts.source_bytes:,}",
+            f"{part.counts.tokens:,}",
+            f"{part.epochs:.3g}",
+            f"{part.token_share:.2%}",
+        )
+        for part in parts_of(mixture_of(recipe.data, counts), counts.subsets)
+    ]
+    show_table(("subset", "documents", "bytes", "tokens", "epochs", "of all tokens"), rows, on=errors)
+    missing = absent(wanted, counts.subsets)
+    if missing:
+        errors.print(f"weights renormalised: nothing here of {', '.join(missing)}", markup=False)

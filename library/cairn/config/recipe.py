@@ -37,6 +37,17 @@ class Dataset(Section):
     weight: float | None = Field(None, gt=0, description="its share of an epoch beside the others; none: its rows")
 
 
+class SubsetMixture(Section):
+    """In which proportions the subsets of the documents are trained on; each fills rows of its own."""
+
+    by: Literal["documents", "bytes", "tokens", "epochs"] = Field(
+        "documents", description="what the weights weigh; epochs: how often each subset's rows come, fractions too"
+    )
+    weights: dict[str, Annotated[float, Field(gt=0)]] = Field(
+        {}, description="subset → weight; none: the Pile's own (documents: documents × epochs, as it was drawn)"
+    )
+
+
 class Data(Section):
     """What is trained on, how it becomes tokens, and how tokens become rows."""
 
@@ -54,7 +65,12 @@ class Data(Section):
     format: FormatChoice = Field(
         "auto", description="a format's name, a YAML of your own, {like: NAME, rename: {…}}, or auto to detect it"
     )
-    subsets: tuple[str, ...] = Field((), description="keep only documents of these subsets; empty keeps all")
+    subsets: tuple[str, ...] = Field(
+        (),
+        description="keep only these: tags, a kind (prose, academic …), pile-uncopyrighted, source:GLOB; with - before "
+        "it, all but these",
+    )
+    mixture: SubsetMixture | None = Field(None, description="proportions of the subsets; none: as they come")
     limit: Positive | None = Field(None, description="use at most this many records of each file")
     sequence_length: Positive = Field(1024, description="tokens in a row, the most a model sees at once")
     truncation: Literal["drop", "keep_start", "keep_end"] = Field(
@@ -82,6 +98,16 @@ class Data(Section):
         16384, ge=0, description="with streaming: shuffle so many rows at a time; 0 keeps the order of the files"
     )
     max_bad_fraction: Fraction = Field(0.01, description="stop when more than this share of records is unusable")
+
+    @model_validator(mode="after")
+    def _mixes_one_way(self) -> Self:
+        if self.mixture is None:
+            return self
+        if self.streaming:
+            raise ValueError("mixture needs to know how much there is of each subset: set streaming to false")
+        if any(isinstance(entry, Dataset) and entry.weight is not None for entry in self.train):
+            raise ValueError("mixture weighs subsets and data.train weighs datasets: use one of them")
+        return self
 
 
 class Workers(Section):

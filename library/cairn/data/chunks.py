@@ -15,6 +15,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
+from cairn.data.components import canonical_tag
 from cairn.data.conversion import converted
 from cairn.data.drops import CutReason, Dropped, DropReason, Rejected, note
 from cairn.data.encoding import Encoder, TrainOn
@@ -33,10 +34,13 @@ Kind = TypeVar("Kind", bound=Record)
 CHUNK_RECORDS = 2048
 CHUNK_CHARACTERS = 4 << 20
 """A chunk ends at whichever comes first; a document longer than that is a chunk of its own."""
+OPEN_CHARACTERS = 16 * CHUNK_CHARACTERS
+"""Of several subsets kept apart so much text waits in all; then the largest of their chunks ends."""
 
 
 class Chunk(msgspec.Struct):
-    """Some records of one file. `bytes_read` is how far into the file on disk reading had come."""
+    """Some records of one file. `bytes_read` is how far into the file on disk reading had come. `subset`: all are of it,
+    where subsets are kept apart."""
 
     file_index: int
     index: int
@@ -44,6 +48,7 @@ class Chunk(msgspec.Struct):
     drops: dict[str, int]
     examples: dict[str, list[str]]
     bytes_read: int
+    subset: str = ""
 
     @property
     def name(self) -> str:
@@ -62,33 +67,83 @@ class Shaping:
 
 
 def read_chunks(reading: Reading) -> Iterator[Chunk]:
-    """The chunks of one file, in order; at least one, so that its counts are kept. DataError for another kind."""
+    """The chunks of one file, in order; at least one, so that its counts are kept. DataError for another kind.
+
+    Subsets that are kept apart each fill a chunk of their own; memory: OPEN_CHARACTERS of text.
+    """
     position = 0
 
     def remember(read: int) -> None:
         nonlocal position
         position = read
 
-    records: list[Record] = []
-    drops: Counter[str] = Counter()
-    examples: dict[str, list[str]] = {}
-    index = characters = 0
+    cutter = _Cutter(reading.file_index)
     for record in records_of(reading, on_bytes=remember):
         if isinstance(record, Rejected):
-            note(drops, examples, record.reason, f"{record.source}: {record.detail}")
+            full = cutter.leave_out(record)
         else:
             wanted = converted(record, reading.kind, reading.train_on)
             if wanted is None:
                 raise DataError(
                     f"a {reading.kind} is needed, this is a {kind_of_record(record)}", where=str(record.source)
                 )
-            records.extend(wanted)
-            characters += _size(record)
-        if len(records) + drops.total() >= CHUNK_RECORDS or characters >= CHUNK_CHARACTERS:
-            yield Chunk(reading.file_index, index, records, dict(drops), examples, position)
-            records, drops, examples, characters, index = [], Counter(), {}, 0, index + 1
-    if records or drops or index == 0:
-        yield Chunk(reading.file_index, index, records, dict(drops), examples, position)
+            full = cutter.add(canonical_tag(record.subset) if reading.by_subset else "", wanted, _size(record))
+        if full is not None:
+            yield cutter.chunk(full, position)
+    while not cutter.is_done:
+        yield cutter.chunk(cutter.first, position)
+
+
+class _Cutter:
+    """Records of one file, until they are chunks. What is left out goes with the next chunk, whichever that is."""
+
+    def __init__(self, file_index: int) -> None:
+        self.file_index, self.index = file_index, 0
+        self.records: dict[str, list[Record]] = {}
+        self.characters: Counter[str] = Counter()
+        self.last = ""
+        self._forget()
+
+    def _forget(self) -> None:
+        self.drops: Counter[str] = Counter()
+        self.examples: dict[str, list[str]] = {}
+
+    @property
+    def first(self) -> str:
+        """The subset whose open chunk is the oldest."""
+        return next(iter(self.records), "")
+
+    @property
+    def is_done(self) -> bool:
+        """Nothing is left, and there was a chunk."""
+        return not self.records and not self.drops and self.index > 0
+
+    def leave_out(self, rejected: Rejected) -> str | None:
+        """Count it; the subset whose chunk is full now, if any."""
+        note(self.drops, self.examples, rejected.reason, f"{rejected.source}: {rejected.detail}")
+        return self._full(self.last)
+
+    def add(self, subset: str, records: Sequence[Record], characters: int) -> str | None:
+        """Records that came of one; the subset whose chunk is full now, if any."""
+        self.last = subset
+        self.records.setdefault(subset, []).extend(records)
+        self.characters[subset] += characters
+        if self.characters.total() > OPEN_CHARACTERS:
+            return max(self.records, key=lambda name: self.characters[name])
+        return self._full(subset)
+
+    def _full(self, subset: str) -> str | None:
+        many = len(self.records.get(subset, ())) + self.drops.total() >= CHUNK_RECORDS
+        return subset if many or self.characters[subset] >= CHUNK_CHARACTERS else None
+
+    def chunk(self, subset: str, position: int) -> Chunk:
+        """What there is of `subset`, with all that was left out since the last one."""
+        records = self.records.pop(subset, [])
+        del self.characters[subset]
+        cut = Chunk(self.file_index, self.index, records, dict(self.drops), self.examples, position, subset)
+        self.index += 1
+        self._forget()
+        return cut
 
 
 def kind_of_record(record: Record) -> str:
@@ -159,6 +214,7 @@ def _summary(
         cuts={reason.value: count for reason, count in cuts.items()},
         examples=examples,
         judged=_judged(samples),
+        subset=chunk.subset,
     )
 
 

@@ -12,18 +12,18 @@ from itertools import chain, groupby
 from pathlib import Path
 from typing import Any
 
-from cairn.data.components import canonical_tag
 from cairn.data.detection import SAMPLE_ROWS, detect
 from cairn.data.drops import DropReason, LeftOut, Rejected
 from cairn.data.format import Format
 from cairn.data.paths import value_at
+from cairn.data.selection import Selection
 from cairn.data.sources.files import resolve
 from cairn.data.sources.location import Location
 from cairn.data.sources.rows import read_rows
 from cairn.errors import DataError
 from cairn.records import Document, Record, Source
 
-AUTO = "auto"
+AUTO, EVERYTHING = "auto", Selection()
 FormatChoice = str | Mapping[str, Any]
 """A format's name, the path of its YAML, or a mapping that changes one."""
 
@@ -38,10 +38,10 @@ def read_records(
 ) -> Iterator[Record | Rejected]:
     """Every row of `files` as a Record or as a Rejected; `limit` counts the records of each file.
 
-    Raises DataError for a missing, truncated or damaged file and for one of no known format. Subsets match by tag or
-    by an alias of the Pile.
+    Raises DataError for a missing, truncated or damaged file and for one of no known format. `subsets`: the words of a
+    `Selection`.
     """
-    wanted = frozenset(canonical_tag(subset) for subset in subsets)
+    wanted = Selection.of(subsets)
     for location in resolve(files):
         yield from _file_records(location, format, limit, wanted, on_bytes)
 
@@ -50,7 +50,7 @@ def _file_records(
     location: Location,
     format: FormatChoice,
     limit: int | None,
-    wanted: frozenset[str],
+    wanted: Selection,
     on_bytes: Callable[[int], None] | None,
 ) -> Iterator[Record | Rejected]:
     rows = read_rows(location, on_bytes=on_bytes)
@@ -107,7 +107,7 @@ def _groups(rows: Iterator[tuple[Source, Any]], path: str) -> Iterator[tuple[Sou
             yield pairs[0][0], {"rows": [row for _, row in pairs]}
 
 
-def _records(format: Format, row: Any, source: Source, wanted: frozenset[str]) -> Sequence[Record | Rejected]:
+def _records(format: Format, row: Any, source: Source, wanted: Selection) -> Sequence[Record | Rejected]:
     if isinstance(row, Rejected):
         return (row,)
     try:
@@ -116,9 +116,9 @@ def _records(format: Format, row: Any, source: Source, wanted: frozenset[str]) -
         return (Rejected(source, left_out.reason, left_out.what),)
     except DataError as error:
         return (Rejected(source, DropReason.NOT_OF_FORMAT, error.what),)
-    if not wanted:
+    if wanted == EVERYTHING:
         return records
-    return [r if canonical_tag(r.subset) in wanted else Rejected(source, DropReason.OTHER_SUBSET) for r in records]
+    return [r if (r.subset, source) in wanted else Rejected(source, DropReason.OTHER_SUBSET) for r in records]
 
 
 def read_documents(

@@ -11,9 +11,11 @@ from typing import Protocol
 from cairn.config.recipe import Data
 from cairn.data.cursor import Cursor, take
 from cairn.data.datasets import weights
+from cairn.data.manifest import Manifest
 from cairn.data.mixture import Mixture
 from cairn.data.rows import Row
 from cairn.data.shards import TokenShards
+from cairn.data.shares import subset_mixture
 from cairn.data.stream import Stream
 
 
@@ -73,12 +75,24 @@ def open_feed(data: Data, folder: Path, *, leads: bool) -> Feed:
     if data.streaming:
         return Stream.open(folder, data.shuffle_rows, leads=leads)
     shards = TokenShards.open(folder)
+    return Prepared(shards, mixture_of(data, shards.manifest))
+
+
+def mixture_of(data: Data, manifest: Manifest) -> Mixture:
+    """How the rows that `manifest` tells of make an epoch. UserError where a subset has no weight."""
+    if data.mixture is not None:
+        return subset_mixture(
+            data.mixture,
+            manifest.subsets,
+            fingerprint=manifest.fingerprint,
+            ends=data.epoch_ends,
+            arrangement=data.arrangement,
+        )
     shares = weights(data)
-    mixture = Mixture.of(
-        shards.manifest.dataset_rows(len(shares)),
-        fingerprint=shards.fingerprint,
+    return Mixture.of(
+        manifest.dataset_rows(len(shares)),
+        fingerprint=manifest.fingerprint,
         weights=shares,
         ends=data.epoch_ends,
         arrangement=data.arrangement,
     )
-    return Prepared(shards, mixture)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections import Counter
 from collections.abc import Iterable, Sequence
+from itertools import groupby
 from pathlib import Path
 from typing import Any
 
@@ -36,6 +37,7 @@ class ChunkSummary(msgspec.Struct, frozen=True):
     cuts: dict[str, int]
     examples: dict[str, list[str]]
     judged: dict[str, int] = {}
+    subset: str = ""
 
     @property
     def file_index(self) -> int:
@@ -64,6 +66,7 @@ def joined(first: ChunkSummary, second: ChunkSummary) -> ChunkSummary:
         cuts=add([first.cuts, second.cuts]),
         examples=_first_examples([first, second]),
         judged=add([first.judged, second.judged]),
+        subset=first.subset,
     )
 
 
@@ -73,6 +76,27 @@ class ShardEntry(msgspec.Struct, frozen=True):
     name: str
     rows: int
     file_bytes: int
+
+
+class SubsetCounts(msgspec.Struct, frozen=True):
+    """What there is of a subset that is kept apart; its rows lie side by side. `source_bytes` of text."""
+
+    name: str
+    rows: int
+    documents: int
+    tokens: int
+    source_bytes: int
+
+    @classmethod
+    def of(cls, name: str, chunks: Sequence[ChunkSummary]) -> SubsetCounts:
+        """Add up the chunks of one subset."""
+        return cls(
+            name=name,
+            rows=sum(chunk.rows for chunk in chunks),
+            documents=sum(chunk.documents for chunk in chunks),
+            tokens=sum(chunk.tokens for chunk in chunks),
+            source_bytes=sum(sum(chunk.bytes_per_subset.values()) for chunk in chunks),
+        )
 
 
 class FileCounts(msgspec.Struct, frozen=True):
@@ -121,6 +145,7 @@ class Manifest(msgspec.Struct, frozen=True):
     fill: float
     files: tuple[FileCounts, ...] = ()
     judged: dict[str, int] = {}
+    subsets: tuple[SubsetCounts, ...] = ()
 
     @classmethod
     def of(
@@ -132,8 +157,8 @@ class Manifest(msgspec.Struct, frozen=True):
         sequence_length: int,
         paths: Sequence[str] = (),
     ) -> Manifest:
-        """Add up the chunks; those of `paths[i]` have names that begin with i."""
-        ordered = sorted(chunks, key=lambda chunk: chunk.name)
+        """Add up the chunks; those of `paths[i]` have names that begin with i. Subsets kept apart follow one another."""
+        ordered = sorted(chunks, key=lambda chunk: (chunk.subset, chunk.name))
         rows = sum(chunk.rows for chunk in ordered)
         tokens = sum(chunk.tokens for chunk in ordered)
         return cls(
@@ -156,6 +181,7 @@ class Manifest(msgspec.Struct, frozen=True):
                 for index, path in enumerate(paths)
             ),
             judged=add(chunk.judged for chunk in ordered),
+            subsets=_subset_counts(ordered),
         )
 
     def write(self, folder: Path) -> None:
@@ -184,6 +210,13 @@ class Manifest(msgspec.Struct, frozen=True):
             raise DataError(
                 f"the manifest is damaged ({error})", where=str(path), next_step="delete the folder and prepare again"
             ) from None
+
+
+def _subset_counts(ordered: Sequence[ChunkSummary]) -> tuple[SubsetCounts, ...]:
+    """Of those that are kept apart and have rows."""
+    groups = groupby((chunk for chunk in ordered if chunk.subset), key=lambda chunk: chunk.subset)
+    counts = [SubsetCounts.of(name, list(chunks)) for name, chunks in groups]
+    return tuple(count for count in counts if count.rows)
 
 
 def _first_examples(chunks: Iterable[ChunkSummary]) -> dict[str, list[str]]:

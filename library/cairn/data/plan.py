@@ -110,6 +110,7 @@ def make_plan(recipe: Recipe, tokenizer: Any) -> Plan:
         "packing": data.packing,
         "hold_out": data.hold_out,
         "chunk": [CHUNK_RECORDS, CHUNK_CHARACTERS],
+        **({"by_subset": True} if data.mixture else {}),
     }
 
     return Plan(
@@ -144,7 +145,16 @@ def _trained(recipe: Recipe, files: Sequence[DataFile], sizes: Sequence[int]) ->
 def _readings(recipe: Recipe, files: Sequence[DataFile]) -> tuple[Reading, ...]:
     data, kind = recipe.data, kind_eaten(recipe.stage.name, recipe.stage.source)
     return tuple(
-        Reading(i, str(file.location), file.format, file.limit, data.subsets, kind, data.train_on)
+        Reading(
+            i,
+            str(file.location),
+            file.format,
+            file.limit,
+            data.subsets,
+            kind,
+            data.train_on,
+            by_subset=data.mixture is not None,
+        )
         for i, file in enumerate(files)
     )
 

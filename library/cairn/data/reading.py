@@ -30,7 +30,7 @@ class HoldOut:
 class Reading:
     """What to read of one file. `kind` is the record that the stage eats, `train_on` says how to make it of others.
 
-    `held_out`: those records are meant that are held out, rather than the others.
+    `held_out`: those records are meant that are held out, rather than the others. `by_subset`: chunks hold one subset.
     """
 
     file_index: int
@@ -42,6 +42,7 @@ class Reading:
     train_on: TrainOn = "all"
     hold_out: HoldOut = HoldOut()
     held_out: bool = False
+    by_subset: bool = False
 
 
 def records_of(reading: Reading, on_bytes: Callable[[int], None] | None = None) -> Iterator[Record | Rejected]:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import typer
 
-from cairn.cli.data import formats, inspect_
+from cairn.cli.data import components, formats, inspect_
 
 app = typer.Typer(help="Data: what is in the files, and what can be made of them.", no_args_is_help=True)
 
-for module in (inspect_, formats):
+for module in (inspect_, formats, components):
     app.command(module.NAME)(module.command)
