@@ -15,7 +15,7 @@ from cairn.records import KINDS
 pytestmark = pytest.mark.unit
 
 EVERY = [(family, name) for family, plugins in FAMILIES.items() for name in plugins.names()]
-SMALLEST: dict[tuple[str, str], dict[str, object]] = {}
+SMALLEST: dict[tuple[str, str], dict[str, object]] = {("data.filters", "quality"): {"model": "any.safetensors"}}
 """What a Config needs that has keys without a default."""
 
 

@@ -147,8 +147,9 @@ SCHEDULES = Plugins("cairn.schedules", "cairn.schedules.base:Schedule")
 CALLBACKS = Plugins("cairn.training.callbacks", "cairn.training.callback:Callback")
 TRACKERS = Plugins("cairn.training.trackers", "cairn.training.tracker:Tracker")
 EXPORTS = Plugins("cairn.exports", "cairn.exports.base:Export")
+FILTERS = Plugins("cairn.data.filters", "cairn.data.filters.base:Filter")
 
 FAMILIES = {
     plugins.package.removeprefix("cairn."): plugins
-    for plugins in (STAGES, METHODS, OPTIMIZERS, SCHEDULES, CALLBACKS, TRACKERS, EXPORTS)
+    for plugins in (STAGES, METHODS, OPTIMIZERS, SCHEDULES, CALLBACKS, TRACKERS, EXPORTS, FILTERS)
 }

@@ -79,7 +79,7 @@ def build(values: Mapping[str, Any], *, where: str = "recipe", problems: Sequenc
     if parts["training"] is not None:
         parts["training"] = parts["training"].model_copy(update=_parse_lists(lists, found))
     for name, (family, default) in PLUGIN_SECTIONS.items():
-        parts[name] = _parse_choice(name, family, default, values.get(name), found)
+        parts[name] = parse_choice(name, family, default, values.get(name), found)
     found.extend(cross_checks(parts))
     if found:
         raise RecipeError(found, where=where)
@@ -154,12 +154,12 @@ def _parse_lists(lists: Mapping[str, Any], problems: list[Problem]) -> dict[str,
         if not isinstance(values, list | tuple):
             problems.append(Problem(path, values, "a list of plugins is needed", f"write {key}: [{values}]"))
             values = ()
-        choices = [_parse_choice(f"{path}.{i}", family, None, value, problems) for i, value in enumerate(values)]
+        choices = [parse_choice(f"{path}.{i}", family, None, value, problems) for i, value in enumerate(values)]
         found[key] = tuple(choice for choice in choices if choice is not None)
     return found
 
 
-def _parse_choice(path: str, family: str, default: str | None, value: Any, problems: list[Problem]) -> Choice | None:
+def parse_choice(path: str, family: str, default: str | None, value: Any, problems: list[Problem]) -> Choice | None:
     """What stands at `path`: a name of the family or a file of the user's own, alone or in a mapping with its keys."""
     plugins = FAMILIES[family]
     if isinstance(value, str):

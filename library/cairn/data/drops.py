@@ -1,4 +1,7 @@
-"""Why a record does not become tokens. Every drop and every cut has one of these reasons, and is counted."""
+"""Why a record does not become tokens. Every drop and every cut has a reason, and is counted.
+
+A reason is a text. Those of reading and encoding are listed here; a filter brings its own, which begin with its name.
+"""
 
 from __future__ import annotations
 
@@ -48,6 +51,12 @@ CHOSEN = frozenset(
         DropReason.TOO_LONG,
     }
 )
+UNUSABLE = frozenset(reason for reason in DropReason if reason.unusable)
+
+
+def is_unusable(reason: str) -> bool:
+    """Whether the record itself is at fault; what a filter drops never is, it is left out by choice."""
+    return reason in UNUSABLE
 
 
 class CutReason(StrEnum):
@@ -87,10 +96,10 @@ SHOWN_EXAMPLES = 3
 """Of each reason so many are told in full; the rest is counted."""
 
 
-def note(counts: Counter[str], examples: dict[str, list[str]], reason: DropReason, detail: str) -> None:
+def note(counts: Counter[str], examples: dict[str, list[str]], reason: str, detail: str) -> None:
     """Count a drop, and keep the first of those that are unusable."""
-    counts[reason.value] += 1
-    shown = examples.setdefault(reason.value, []) if reason.unusable else []
+    counts[str(reason)] += 1
+    shown = examples.setdefault(str(reason), []) if is_unusable(reason) else []
     if len(shown) < SHOWN_EXAMPLES:
         shown.append(detail)
 
@@ -102,9 +111,9 @@ def told(examples: Mapping[str, Sequence[str]]) -> str:
 
 @dataclass(frozen=True)
 class Dropped:
-    """An encoder's refusal; `detail` says what exactly was found."""
+    """A refusal of an encoder or a filter; `detail` says what exactly was found."""
 
-    reason: DropReason
+    reason: str
     detail: str = ""
 
 

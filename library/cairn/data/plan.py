@@ -14,7 +14,7 @@ from cairn.data.chunks import CHUNK_CHARACTERS, CHUNK_RECORDS, Shaping, kind_of_
 from cairn.data.conversion import converted
 from cairn.data.datasets import DataFile, data_files, validation_files
 from cairn.data.documents import FormatChoice, read_records
-from cairn.data.drops import DropReason, Rejected, told
+from cairn.data.drops import Rejected, is_unusable, told
 from cairn.data.fingerprint import fingerprint
 from cairn.data.manifest import Manifest
 from cairn.data.reading import Reading, hold_outs
@@ -60,7 +60,7 @@ class Plan:
     def check(self, manifest: Manifest, *, so_far: bool = False) -> None:
         """A DataError where too little of the data is usable; `so_far`: more is to come."""
         where = ", ".join(reading.path for reading in self.readings)
-        bad = sum(count for reason, count in manifest.drops.items() if DropReason(reason).unusable)
+        bad = sum(count for reason, count in manifest.drops.items() if is_unusable(reason))
         reasons = "; ".join(f"{reason}: {count}" for reason, count in manifest.drops.items()) or "there were no lines"
         shown = told(manifest.examples)
         if manifest.rows == 0 and not so_far:

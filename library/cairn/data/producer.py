@@ -16,7 +16,7 @@ import msgspec
 
 from cairn.config.recipe import Data
 from cairn.data.datasets import weights
-from cairn.data.drops import DropReason
+from cairn.data.drops import is_unusable
 from cairn.data.manifest import ChunkSummary, joined
 from cairn.data.plan import Plan
 from cairn.data.reading import Reading
@@ -161,7 +161,7 @@ class Producer(threading.Thread):
     def _judge(self, *, so_far: bool) -> None:
         """Raise what preparing would of such data."""
         reasons = (reason for chunk in self._counted.values() for reason in chunk.drops)
-        if not so_far or any(DropReason(reason).unusable for reason in reasons):
+        if not so_far or any(is_unusable(reason) for reason in reasons):
             self.plan.check(self.plan.manifest(list(self._counted.values())), so_far=so_far)
 
     def _write_manifest(self) -> None:

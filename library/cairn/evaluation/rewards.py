@@ -96,5 +96,5 @@ def _judged(conversation: Conversation) -> Judgement:
 
 def _kept(sample: Sample | Dropped, record: Judgement) -> Sample:
     if isinstance(sample, Dropped):
-        raise DataError(f"{sample.reason.value}: {sample.detail}", where=str(record.source))
+        raise DataError(f"{sample.reason}: {sample.detail}", where=str(record.source))
     return sample

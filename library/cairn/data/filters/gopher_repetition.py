@@ -1,0 +1,131 @@
+"""Gopher's repetition rules (Rae et al. 2021, arXiv 2112.11446, Table A1), with the paper's thresholds.
+
+Shares are of all characters of the text. Duplicate n-grams are counted as datatrove counts them: reading on from the
+end of one that stood before, so that no character counts twice. An n-gram that stands once repeats nothing. n-grams are
+compared as 64-bit hashes; what cannot reach its threshold is not counted. Cost: 40 µs a KB beside the words, where little repeats.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+from pydantic import Field
+
+from cairn.config.section import Section
+from cairn.data.filters.base import Fault, Filter
+from cairn.data.view import View, repeated
+
+STEP = np.uint64(0x9E3779B97F4A7C15)
+
+
+class GopherRepetition(Filter):
+    """Drops what says the same again and again: lines, paragraphs, or sequences of words."""
+
+    for_web = True
+
+    class Config(Section):
+        """Table A1."""
+
+        lines: float = Field(0.3, ge=0, le=1, description="share of lines that stood before (Table A1)")
+        paragraphs: float = Field(0.3, ge=0, le=1, description="share of paragraphs that stood before (Table A1)")
+        line_characters: float = Field(0.2, ge=0, le=1, description="their share of characters (Table A1)")
+        paragraph_characters: float = Field(0.2, ge=0, le=1, description="their share of characters (Table A1)")
+        top_grams: dict[int, float] = Field(
+            {2: 0.2, 3: 0.18, 4: 0.16}, description="n → share of characters in the most frequent n-gram (Table A1)"
+        )
+        repeated_grams: dict[int, float] = Field(
+            {5: 0.15, 6: 0.14, 7: 0.13, 8: 0.12, 9: 0.11, 10: 0.1},
+            description="n → share of characters in n-grams that stood before (Table A1)",
+        )
+
+    def faults(self, view: View) -> Iterator[Fault]:
+        """Lines and paragraphs first."""
+        size = len(view.text)
+        if not view.lines:
+            return
+        yield from self._pieces("paragraphs", view.paragraphs, repeated(view.paragraphs), size)
+        yield from self._pieces("lines", view.lines, view.repeated_lines, size)
+        words = _Words(view.words)
+        yield from self._top_grams(words, size)
+        yield from self._repeated_grams(words, size)
+
+    def _pieces(self, name: str, pieces: Sequence[str], found: tuple[int, int], size: int) -> Iterator[Fault]:
+        count, characters = found
+        if (share := count / len(pieces)) > getattr(self.config, name):
+            yield f"{name} repeated", share
+        if (share := characters / size) > getattr(self.config, f"{name[:-1]}_characters"):
+            yield f"characters of repeated {name}", share
+
+    def _top_grams(self, words: _Words, size: int) -> Iterator[Fault]:
+        most = len(words.codes)
+        for n, limit in sorted(self.config.top_grams.items()):
+            if n <= len(words.codes) and most * (n * (words.longest + 1) - 1) > limit * size:
+                most, characters = words.most_frequent(n)
+                if most > 1 and (share := most * characters / size) > limit:
+                    yield f"most frequent {n}-gram", share
+
+    def _repeated_grams(self, words: _Words, size: int) -> Iterator[Fault]:
+        limits = sorted(self.config.repeated_grams.items())
+        if not limits or len(words.codes) < limits[0][0]:
+            return
+        at_most = words.covered(limits[0][0])
+        for n, limit in limits:
+            if at_most > limit * size and (share := words.repeated(n) / size) > limit:
+                yield f"repeated {n}-grams", share
+
+
+class _Words:
+    """Words as numbers, and how long they are. An n-gram is a polynomial in its numbers mod 2^64."""
+
+    def __init__(self, words: Sequence[str]) -> None:
+        different = dict.fromkeys(words)
+        numbers = dict(zip(different, range(1, len(different) + 1), strict=True))
+        self.codes = np.array(list(map(numbers.__getitem__, words)), np.uint64)
+        self.ends = np.cumsum(np.array([0, *map(len, words)]))
+        self.longest = max(map(len, different))
+
+    def most_frequent(self, n: int) -> tuple[int, int]:
+        """How often the most frequent n-gram stands there, the first of several, and its characters with spaces."""
+        order, again = self._sorted(n)
+        starts = np.flatnonzero(~again)
+        counts = np.diff(starts, append=len(order))
+        first = int(order[starts[counts == counts.max()]].min())
+        return int(counts.max()), int(self.ends[first + n] - self.ends[first]) + n - 1
+
+    def covered(self, n: int) -> int:
+        """Characters of all words within n-grams that stood before: no fewer than `repeated` finds for n or more."""
+        order, again = self._sorted(n)
+        if not again.any():
+            return 0
+        change = np.zeros(len(self.codes) + 1, np.int64)
+        change[order[again]] += 1
+        change[order[again] + n] -= 1
+        return int(np.diff(self.ends)[np.cumsum(change[:-1]) > 0].sum())
+
+    def repeated(self, n: int) -> int:
+        """Characters of n-grams that stood before, reading on from the end of each."""
+        grams, ends = self._grams(n).tolist(), self.ends.tolist()
+        seen: set[int] = set()
+        characters = position = 0
+        while position < len(grams):
+            if grams[position] in seen:
+                characters += ends[position + n] - ends[position]
+                position += n
+            else:
+                seen.add(grams[position])
+                position += 1
+        return characters
+
+    def _grams(self, n: int) -> np.ndarray:
+        hashes = self.codes[: max(0, len(self.codes) - n + 1)]
+        for start in range(1, n):
+            hashes = hashes * STEP + self.codes[start : start + len(hashes)]
+        return hashes
+
+    def _sorted(self, n: int) -> tuple[np.ndarray, np.ndarray]:
+        """Where each n-gram stands, equal ones side by side in their order; and which are equal to the one before."""
+        hashes = self._grams(n)
+        order = np.argsort(hashes, kind="stable")
+        ordered = hashes[order]
+        return order, np.append(False, ordered[1:] == ordered[:-1])
