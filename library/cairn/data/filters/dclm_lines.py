@@ -22,11 +22,8 @@ COUNTER = re.compile(
     r"|views|followers)\W*",
     re.IGNORECASE,
 )
-PHRASES = (
-    re.compile(r"items in cart", re.IGNORECASE),
-    re.compile(r"read more(?:\.\.\.|…)$", re.IGNORECASE),
-    re.compile(r"^sign-in", re.IGNORECASE),
-)
+WITHIN, AT_START, AT_END = "items in cart", "sign-in", ("read more...", "read more…")
+PHRASE = re.compile(r"items in cart|^sign-in|read more(?:\.\.\.|…)$", re.IGNORECASE)
 CAPITALS = string.ascii_uppercase.encode()
 
 
@@ -78,7 +75,7 @@ def _capitals(line: str) -> int:
 
 
 def _without_phrases(line: str) -> tuple[str | None, str]:
-    left = line
-    for phrase in PHRASES:
-        left = phrase.sub("", left)
-    return (line, "") if left == line else (left.strip() or None, "lines with a phrase of the page around")
+    lower = line.lower()
+    if WITHIN not in lower and not lower.startswith(AT_START) and not lower.endswith(AT_END):
+        return line, ""
+    return PHRASE.sub("", line).strip() or None, "lines with a phrase of the page around"

@@ -59,7 +59,7 @@ class GopherQuality(Filter):
         if (dots := sum(map(view.text.count, ELLIPSES)) / words) > limits.max_symbols:
             yield "too many ellipses", dots
         yield from self._lines(view.lines)
-        if (share := _with_a_letter(bare) / words) < limits.min_alphabetic:
+        if (share := _with_a_letter(view.words, limits.min_alphabetic * words) / words) < limits.min_alphabetic:
             yield "too few words with a letter", share
         if (stops := len(set(limits.stop_words).intersection(bare))) < limits.min_stop_words:
             yield "too few stop words", stops
@@ -71,6 +71,9 @@ class GopherQuality(Filter):
             yield "too many lines end in an ellipsis", share
 
 
-def _with_a_letter(words: list[str]) -> int:
-    mixed = [word for word in words if not word.isalpha()]
-    return len(words) - len(mixed) + sum(any(map(str.isalpha, word)) for word in mixed)
+def _with_a_letter(words: list[str], enough: float) -> int:
+    """How many words have a letter, counted no further than those of letters alone where these are enough."""
+    alphabetic = sum(map(str.isalpha, words))
+    if alphabetic >= enough:
+        return alphabetic
+    return alphabetic + sum(any(map(str.isalpha, word)) for word in words if not word.isalpha())

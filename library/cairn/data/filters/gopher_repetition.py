@@ -7,7 +7,9 @@ compared as 64-bit hashes; what cannot reach its threshold is not counted. Cost:
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterator, Sequence
+from itertools import count
 
 import numpy as np
 from pydantic import Field
@@ -51,8 +53,8 @@ class GopherRepetition(Filter):
         yield from self._repeated_grams(words, size)
 
     def _pieces(self, name: str, pieces: Sequence[str], found: tuple[int, int], size: int) -> Iterator[Fault]:
-        count, characters = found
-        if (share := count / len(pieces)) > getattr(self.config, name):
+        again, characters = found
+        if (share := again / len(pieces)) > getattr(self.config, name):
             yield f"{name} repeated", share
         if (share := characters / size) > getattr(self.config, f"{name[:-1]}_characters"):
             yield f"characters of repeated {name}", share
@@ -60,9 +62,12 @@ class GopherRepetition(Filter):
     def _top_grams(self, words: _Words, size: int) -> Iterator[Fault]:
         most = len(words.codes)
         for n, limit in sorted(self.config.top_grams.items()):
-            if n <= len(words.codes) and most * (n * (words.longest + 1) - 1) > limit * size:
-                most, characters = words.most_frequent(n)
-                if most > 1 and (share := most * characters / size) > limit:
+            if n > len(words.codes) or most * (n * (words.longest + 1) - 1) <= limit * size:
+                continue
+            most = words.highest_count(n)
+            if most > 1 and most * (n * (words.longest + 1) - 1) > limit * size:
+                share = most * words.most_frequent(n) / size
+                if share > limit:
                     yield f"most frequent {n}-gram", share
 
     def _repeated_grams(self, words: _Words, size: int) -> Iterator[Fault]:
@@ -79,38 +84,48 @@ class _Words:
     """Words as numbers, and how long they are. An n-gram is a polynomial in its numbers mod 2^64."""
 
     def __init__(self, words: Sequence[str]) -> None:
-        different = dict.fromkeys(words)
-        numbers = dict(zip(different, range(1, len(different) + 1), strict=True))
-        self.codes = np.array(list(map(numbers.__getitem__, words)), np.uint64)
-        self.ends = np.cumsum(np.array([0, *map(len, words)]))
-        self.longest = max(map(len, different))
+        number = defaultdict[str, int](count(1).__next__)
+        self.codes = np.fromiter(map(number.__getitem__, words), np.uint64, len(words))
+        self.sizes = np.fromiter(map(len, words), np.int64, len(words))
+        self.longest = int(self.sizes.max())
 
-    def most_frequent(self, n: int) -> tuple[int, int]:
-        """How often the most frequent n-gram stands there, the first of several, and its characters with spaces."""
+    def highest_count(self, n: int) -> int:
+        """How often the most frequent n-gram stands there."""
+        ordered = np.sort(self._grams(n))
+        ends = (ordered[1:] != ordered[:-1]).nonzero()[0]
+        if len(ends) == len(ordered) - 1:
+            return 1
+        counts = ends[1:] - ends[:-1]
+        outer = (ends[0] + 1, len(ordered) - 1 - ends[-1]) if len(ends) else (len(ordered),)
+        return int(max(*outer, counts.max() if len(counts) else 0))
+
+    def most_frequent(self, n: int) -> int:
+        """The characters of the most frequent n-gram, the first of several, with its spaces."""
         order, again = self._sorted(n)
-        starts = np.flatnonzero(~again)
-        counts = np.diff(starts, append=len(order))
+        starts = (~again).nonzero()[0]
+        counts = np.append(starts[1:], len(order)) - starts
         first = int(order[starts[counts == counts.max()]].min())
-        return int(counts.max()), int(self.ends[first + n] - self.ends[first]) + n - 1
+        return int(self.sizes[first : first + n].sum()) + n - 1
 
     def covered(self, n: int) -> int:
         """Characters of all words within n-grams that stood before: no fewer than `repeated` finds for n or more."""
         order, again = self._sorted(n)
-        if not again.any():
+        where = order[again]
+        if not len(where):
             return 0
         change = np.zeros(len(self.codes) + 1, np.int64)
-        change[order[again]] += 1
-        change[order[again] + n] -= 1
-        return int(np.diff(self.ends)[np.cumsum(change[:-1]) > 0].sum())
+        change[where] += 1
+        change[where + n] -= 1
+        return int(self.sizes[change.cumsum()[:-1] > 0].sum())
 
     def repeated(self, n: int) -> int:
         """Characters of n-grams that stood before, reading on from the end of each."""
-        grams, ends = self._grams(n).tolist(), self.ends.tolist()
+        grams, sizes = self._grams(n).tolist(), self.sizes.tolist()
         seen: set[int] = set()
         characters = position = 0
         while position < len(grams):
             if grams[position] in seen:
-                characters += ends[position + n] - ends[position]
+                characters += sum(sizes[position : position + n])
                 position += n
             else:
                 seen.add(grams[position])
@@ -126,6 +141,8 @@ class _Words:
     def _sorted(self, n: int) -> tuple[np.ndarray, np.ndarray]:
         """Where each n-gram stands, equal ones side by side in their order; and which are equal to the one before."""
         hashes = self._grams(n)
-        order = np.argsort(hashes, kind="stable")
+        order = hashes.argsort(kind="stable")
         ordered = hashes[order]
-        return order, np.append(False, ordered[1:] == ordered[:-1])
+        again = np.zeros(len(order), bool)
+        again[1:] = ordered[1:] == ordered[:-1]
+        return order, again

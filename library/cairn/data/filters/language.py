@@ -34,7 +34,7 @@ class Language(Filter):
 
         languages: tuple[str, ...] = Field(("en",), min_length=1, description="wanted languages by lid.176's code")
         min_score: float = Field(0.65, ge=0, le=1, description="the model's probability at least (FineWeb, DCLM)")
-        characters: int = Field(600, ge=30, description="characters looked at: a third each of start, middle and end")
+        characters: int = Field(300, ge=30, description="characters looked at: a third each of start, middle and end")
 
     def faults(self, view: View) -> Iterator[Fault]:
         """The likeliest language decides."""

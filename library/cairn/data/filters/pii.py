@@ -116,7 +116,7 @@ LOCAL = 64
 ISSUER = re.compile(
     r"(?:4\d{12}(?:\d{3}){0,2}|5[1-5]\d{14}|2[2-7]\d{14}|3[47]\d{13}|6(?:011|5\d\d|4[4-9]\d)\d{12,15})$"
 )
-LONG_NUMBER = re.compile(r"[0-9][0-9 .()-]{6}").search
+LONG_NUMBER = re.compile(r"[0-9](?:[ .()-]{0,2}[0-9]){6}").search
 FIRST, ENDS = r"[0-9](?<![\w.+-][0-9])", r"(?![\w-]|\.[0-9])"
 """The borders of a number that is no part of a longer one, of a word or of a version."""
 LOCAL_NUMBER = rf"[2-9][0-9]{{2}}[ .-][0-9]{{4}}{ENDS}"
@@ -152,7 +152,11 @@ PATTERNS: dict[str, tuple[Pattern, ...]] = {
     ),
     "card": (Pattern(re.compile(rf"{FIRST}(?:[ -]?[0-9]){{12,18}}{ENDS}"), is_card, LONG_NUMBER),),
     "ip_address": (
-        Pattern(re.compile(rf"{FIRST}[0-9]{{0,2}}(?:\.[0-9]{{1,3}}){{3}}{ENDS}"), is_public_address, LONG_NUMBER),
+        Pattern(
+            re.compile(rf"{FIRST}[0-9]{{0,2}}(?:\.[0-9]{{1,3}}){{3}}{ENDS}"),
+            is_public_address,
+            re.compile(r"\.[0-9]{1,3}\.[0-9]").search,
+        ),
         Pattern(
             re.compile(r"[23](?<![\w:.].)[0-9A-Fa-f]{3}:(?:[0-9A-Fa-f]{0,4}:){1,6}[0-9A-Fa-f]{0,4}(?![\w:])"),
             is_public_address,
