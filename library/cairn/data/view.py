@@ -1,8 +1,8 @@
 """A document as filters see it: its lines, paragraphs and words, each found once and shared by all filters.
 
-A word is what white space separates, as in Dolma's taggers: spaCy's words, which datatrove counts, take a hundred times as
-long. A bare word is what white space or punctuation separates. Lines and paragraphs that are blank count as none, and the
-others are stripped. Texts without spaces between words (Chinese, Thai) are no case for rules about words. Cost: docs/filters.md.
+A word is what white space separates, as in Dolma's taggers: spaCy's words, which datatrove counts, take far longer. A bare word is what white space or punctuation separates. Lines and paragraphs that are blank count as none, and the
+others are stripped. Texts without spaces between words (Chinese, Thai) are no case for rules about words. Cost: 3 % of the
+tokenizer's time for words, as much for bare words, 1 % for lines.
 """
 
 from __future__ import annotations

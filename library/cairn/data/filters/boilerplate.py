@@ -1,7 +1,7 @@
 """Lines of the frame around a text: known phrases, and headers or footers that stand again on every page of it.
 
-Only short lines go, since a long one with such a phrase is a sentence about it. A line that repeats stays once. Cost: 8 µs
-a KB.
+Only short lines go, since a long one with such a phrase is a sentence about it. A line that repeats stays once. Cost: 5 %
+of the tokenizer's time on the same text.
 """
 
 from __future__ import annotations

@@ -2,7 +2,8 @@
 
 Lines that are no sentences go, then what is left must be enough of them. A page with `{` or "lorem ipsum" goes whole, and
 one with a bad word: the list is the user's, none ships. A sentence ends at `.`, `!` or `?` before white space or at the end
-of a line (C4 asks nltk's Punkt). C4's removal of repeated spans of three lines is deduplication. Cost: 12 µs a KB.
+of a line (C4 asks nltk's Punkt). C4's removal of repeated spans of three lines is deduplication. Cost: 4 % of
+the tokenizer's time on the same text.
 """
 
 from __future__ import annotations

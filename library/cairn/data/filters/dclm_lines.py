@@ -2,8 +2,8 @@
 line-wise corrections).
 
 Lines go that are mostly capitals, a number, a counter ("3 likes") or a single word; phrases of the page around a text
-are cut from short lines. A document goes that loses more than 5 % of its words so, for it was not much of a text. Cost: 15
-µs a KB.
+are cut from short lines. A document goes that loses more than 5 % of its words so, for it was not much of a text. Cost: 5 %
+of the tokenizer's time on the same text.
 """
 
 from __future__ import annotations

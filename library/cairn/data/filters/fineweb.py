@@ -1,6 +1,6 @@
 """FineWeb's own rules (Penedo et al. 2024, arXiv 2406.17557, section 3.5), with datatrove's thresholds.
 
-Blank lines count for nothing: FineWeb's extractor leaves none. Cost: 5 µs a KB beside words and lines.
+Blank lines count for nothing: FineWeb's extractor leaves none. Cost: 1 % of the tokenizer's time.
 """
 
 from __future__ import annotations

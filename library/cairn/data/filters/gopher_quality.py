@@ -1,7 +1,7 @@
 """Gopher's quality rules (Rae et al. 2021, arXiv 2112.11446, appendix A.1.1), with the paper's thresholds.
 
-The paper leaves open what a word is; see `cairn.data.view`. Lines that are blank do not count. Cost: 13 µs a KB beside the
-words.
+The paper leaves open what a word is; see `cairn.data.view`. Lines that are blank do not count. Cost: 6 % of the
+tokenizer's time on the same text.
 """
 
 from __future__ import annotations

@@ -2,7 +2,8 @@
 
 Shares are of all characters of the text. Duplicate n-grams are counted as datatrove counts them: reading on from the
 end of one that stood before, so that no character counts twice. An n-gram that stands once repeats nothing. n-grams are
-compared as 64-bit hashes; what cannot reach its threshold is not counted. Cost: 40 µs a KB beside the words, where little repeats.
+compared as 64-bit hashes; what cannot reach its threshold is not counted. Cost: 15 % of the
+tokenizer's time on the same text.
 """
 
 from __future__ import annotations

@@ -2,8 +2,8 @@
 
 After FineWeb (e-mail addresses, public IPs), with numbers that prove themselves (Luhn for cards, check digits for IBAN) and
 the keys that name themselves. A pattern begins only where a word does and repeats only within bounds, so that its time
-is linear in the text; a gate that is cheaper still is asked first. What was masked is counted and never shown. Cost: 12 µs
-a KB where there is nothing.
+is linear in the text; a gate that is cheaper still is asked first. What was masked is counted and never shown. Cost: 7 %
+of the tokenizer's time on the same text.
 """
 
 from __future__ import annotations

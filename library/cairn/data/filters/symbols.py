@@ -1,6 +1,7 @@
 """Ratios of characters: symbols, digits, white space. The thresholds are those of NeMo Curator's heuristic filters.
 
-ASCII is counted in bulk, other characters one by one. Cost: 3 µs a KB of ASCII, 60 of other text.
+ASCII is counted in bulk, other characters one by one. Cost: 2 % of the
+tokenizer's time on the same text.
 """
 
 from __future__ import annotations
