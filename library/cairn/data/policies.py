@@ -8,6 +8,7 @@ mathematics, chat logs, parliament records, books. A word that is none of these 
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
@@ -27,6 +28,7 @@ from cairn.records import Source
 
 POLICIES = Path(__file__).with_name("policies.yaml")
 DEFAULT, GROUPS, WEB = "default", "groups", "web"
+SUBSETS, EXCEPT = "subsets", "except"
 NOWHERE = Source("", 0)
 
 
@@ -39,11 +41,12 @@ def policies() -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class Rule:
-    """One filter, the subsets it is for (None: all that suit it), and those it is not for."""
+    """One filter, the subsets it is for (None: all that suit it), and those it is not for; `plain`: as a file says it."""
 
     filter: Filter
     subsets: Selection | None
     excepted: Selection | None
+    plain: dict[str, Any]
 
     def applies(self, subset: str) -> bool:
         """Whether documents of that subset are judged by it."""
@@ -77,13 +80,17 @@ class Policy:
             self._by_subset[subset] = tuple(rule.filter for rule in self.rules if rule.applies(subset))
         return self._by_subset[subset]
 
+    def plain(self) -> list[dict[str, Any]]:
+        """The rules with all defaults and the text of files of one's own: `parse` makes the same policy of them, anywhere."""
+        return [rule.plain for rule in self.rules]
+
     def fingerprint(self) -> list[str]:
-        """All that the outcome depends on beside the documents."""
-        return [f"{rule.filter.fingerprint()} {_tags(rule.subsets)} {_tags(rule.excepted)}" for rule in self.rules]
-
-
-def _tags(selection: Selection | None) -> list[str] | None:
-    return None if selection is None else sorted(selection.tags)
+        """All that the outcome depends on beside the documents and Cairn's own code."""
+        tags = [[sorted(s.tags) if s else None for s in (rule.subsets, rule.excepted)] for rule in self.rules]
+        return [
+            json.dumps([rule.plain, rule.filter.fingerprint(), chosen], sort_keys=True)
+            for rule, chosen in zip(self.rules, tags, strict=True)
+        ]
 
 
 def _listed(path: str, values: Any, problems: list[Problem]) -> Sequence[Any]:
@@ -102,12 +109,12 @@ def _listed(path: str, values: Any, problems: list[Problem]) -> Sequence[Any]:
 
 def _rule(path: str, value: Any, problems: list[Problem]) -> Rule | None:
     options = dict(value) if isinstance(value, Mapping) else value
-    chosen: dict[str, Selection | None] = {}
-    for key in ("subsets", "except"):
-        words = options.pop(key, None) if isinstance(options, dict) else None
-        chosen[key] = None if words is None else _selection(f"{path}.{key}", words, problems)
+    words = {key: options.pop(key) for key in (SUBSETS, EXCEPT) if isinstance(options, dict) and key in options}
+    chosen = {key: _selection(f"{path}.{key}", named, problems) for key, named in words.items()}
     choice: Choice | None = parse_choice(path, "data.filters", None, options, problems)
-    return None if choice is None else Rule(FILTERS.make(choice), chosen["subsets"], chosen["except"])
+    if choice is None:
+        return None
+    return Rule(FILTERS.make(choice), chosen.get(SUBSETS), chosen.get(EXCEPT), {**choice.plain(), **words})
 
 
 def _selection(path: str, words: Any, problems: list[Problem]) -> Selection | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 
 import pytest
@@ -145,6 +146,19 @@ def test_a_filter_in_a_file_of_ones_own(tmp_path):
     policy = Policy.parse([{"name": str(own)}])
     assert clean(document("HELLO"), policy) == Dropped("shouting: capitals")
     assert isinstance(clean(document("Hello"), policy), Kept)
+    plain = json.loads(json.dumps(policy.plain()))
+    own.write_text(own.read_text().replace("isupper", "islower"))
+    assert clean(document("HELLO"), Policy.parse(plain)) == Dropped("shouting: capitals")
+    assert Policy.parse(plain).fingerprint() == policy.fingerprint() != Policy.parse([{"name": str(own)}]).fingerprint()
+
+
+def test_a_policy_survives_being_written_down():
+    default = Policy.parse("default")
+    again = Policy.parse(json.loads(json.dumps(default.plain())))
+    assert (again.plain(), again.fingerprint()) == (default.plain(), default.fingerprint())
+    assert [names(again, component.tag) for component in components()] == [
+        names(default, component.tag) for component in components()
+    ]
 
 
 def test_a_fingerprint_tells_two_policies_apart():
