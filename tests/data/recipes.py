@@ -5,7 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from cairn.config.recipe import Choice, Data, Model, Recipe
+from cairn.config.data import Data
+from cairn.config.recipe import Choice, Model, Recipe
 
 
 def data_recipe(model: Path, train: Path | list[Path], *, stage: str = "pretrain", **data: Any) -> Recipe:

@@ -19,7 +19,7 @@ from fsspec.implementations.memory import MemoryFileSystem
 from tests.data.recipes import data_recipe
 
 from cairn.cluster.evaluation import EvaluationJob, _rank
-from cairn.config.recipe import Data
+from cairn.config.data import Data
 from cairn.data.datasets import data_files
 from cairn.data.documents import read_documents, read_records
 from cairn.data.drops import Rejected

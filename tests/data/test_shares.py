@@ -9,8 +9,9 @@ from typing import Any
 
 import pytest
 
+from cairn.config.data import SubsetMixture
 from cairn.config.load import build
-from cairn.config.recipe import Recipe, SubsetMixture
+from cairn.config.recipe import Recipe
 from cairn.data.components import components
 from cairn.data.feed import mixture_of
 from cairn.data.manifest import SubsetCounts

@@ -16,10 +16,11 @@ from typing import Any
 from pydantic.fields import FieldInfo
 from pydantic_core import PydanticUndefined
 
+from cairn.config.data import Dataset
 from cairn.config.explain import type_name
 from cairn.config.goal import EarlyStopping, Goal
 from cairn.config.home import default_storage
-from cairn.config.recipe import PLUGIN_LISTS, PLUGIN_SECTIONS, SECTIONS, Axis, Dataset, Recipe
+from cairn.config.recipe import PLUGIN_LISTS, PLUGIN_SECTIONS, SECTIONS, Axis, Recipe
 from cairn.config.section import Section
 from cairn.plugins import FAMILIES
 

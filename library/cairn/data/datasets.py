@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from cairn.config.recipe import Data, Dataset
+from cairn.config.data import Data, Dataset
 from cairn.data.catalog import entries
 from cairn.data.documents import FormatChoice
 from cairn.data.sources.files import resolve

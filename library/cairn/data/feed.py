@@ -8,7 +8,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Protocol
 
-from cairn.config.recipe import Data
+from cairn.config.data import Data
 from cairn.data.cursor import Cursor, take
 from cairn.data.datasets import weights
 from cairn.data.manifest import Manifest

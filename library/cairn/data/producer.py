@@ -14,7 +14,7 @@ from pathlib import Path
 
 import msgspec
 
-from cairn.config.recipe import Data
+from cairn.config.data import Data
 from cairn.data.datasets import weights
 from cairn.data.drops import is_unusable
 from cairn.data.manifest import ChunkSummary, joined

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from cairn.config.recipe import SubsetMixture
+from cairn.config.data import SubsetMixture
 from cairn.data.components import Component, canonical_tag, components, find_component
 from cairn.data.manifest import SubsetCounts
 from cairn.data.mixture import Arrangement, End, Mixture

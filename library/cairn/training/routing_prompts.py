@@ -19,7 +19,7 @@ from itertools import islice
 from typing import Any
 
 from cairn.adapters.routing.features import MOST_TOKENS
-from cairn.config.recipe import Data
+from cairn.config.data import Data
 from cairn.data.datasets import data_files
 from cairn.data.documents import AUTO, FormatChoice, read_records
 from cairn.data.drops import Rejected
