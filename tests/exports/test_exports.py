@@ -96,6 +96,17 @@ def test_a_whole_model_is_exported_as_it_is(tiny_path: Path, tmp_path: Path) -> 
     assert not (tmp_path / "peft").exists()
 
 
+def test_what_acts_on_a_part_of_a_text_is_not_merged(adapter: Adapter, tiny_path: Path, tmp_path: Path) -> None:
+    method = METHODS.load("alora")
+    waiting = method(method.Config(rank=4, invocation=(65,)))
+    waiting.save(waiting.attach(load_model(tiny_path, precision="fp32")), tmp_path / "waiting")
+    facts = Facts(base=adapter.card.base, method="alora", rank=4)
+    published = Store(tmp_path / "adapters").publish("waiting", tmp_path / "waiting", facts)
+    with pytest.raises(AdapterError, match="cannot be merged: it acts on a part"):
+        EXPORTS.load("safetensors")().export(published, tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+
+
 @pytest.mark.parametrize("kind", ["peft", "safetensors"])
 def test_an_occupied_target_is_left_alone(kind: str, adapter: Adapter, tmp_path: Path) -> None:
     target = tmp_path / "occupied"

@@ -25,6 +25,7 @@ from cairn.adapters.range_finder import EXACT, low_rank
 from cairn.adapters.reading import attach_other, read_other
 from cairn.adapters.soft_prompts import prompt_of
 from cairn.errors import AdapterError
+from cairn.models.invocation import invocation_of
 from cairn.models.quantization import LAYERS, dequantised_linear
 from cairn.models.twin import twin
 from cairn.models.unwrap import base_of
@@ -75,6 +76,9 @@ def beside(adapted: Any, method: Method) -> LoraWeights | AdapterChanges:
             change = _rounded(_change(path, module, method))
             if change.rank or change.parts():
                 changes[path.removesuffix(".token_adapter")] = change
+    invocation = invocation_of(adapted)
+    if invocation is not None:
+        return AdapterChanges(changes, method.name, invocation=invocation.tokens)
     if not changes or any(change.parts() for change in changes.values()):
         return AdapterChanges(changes, method.name)
     factors = {path: (change.down, change.up) for path, change in changes.items()}

@@ -59,7 +59,10 @@ def _changes(adapted: Any) -> dict[str, torch.Tensor]:
     """Path → ΔW [out, in] of every linear that merging changes; AdapterError where it changes something else."""
     exact = copy.deepcopy(adapted).double()  # a small change of a large weight would drown in fp32's rounding
     before = {name: value.clone() for name, value in _plain_weights(exact).items()}
-    merged = exact.merge_and_unload()
+    try:
+        merged = exact.merge_and_unload()
+    except NotImplementedError as error:
+        raise AdapterError(f"the adapter is no change of weights: {error}", next_step="keep it as it is") from error
     kinds, found = linear_kinds(merged), {}
     shapes = linear_shapes(merged)
     for name, value in merged.state_dict().items():

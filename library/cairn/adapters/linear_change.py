@@ -18,6 +18,7 @@ from torch import nn
 from cairn.adapters.files import LoraWeights
 from cairn.adapters.soft_prompts import SoftPrompt
 from cairn.errors import AdapterError
+from cairn.models.invocation import Invocation
 from cairn.models.twin import twin
 
 TURN, TOKENS, ROWS = "turn/", "tokens/", "rows/"
@@ -69,11 +70,12 @@ class LinearChange:
 @dataclass(frozen=True)
 class AdapterChanges:
     """What an adapter does to a model: path in the bare model → the change of that layer; or virtual tokens, `prompt`.
-    `method`: who says so."""
+    `method`: who says so. `invocation`: tokens from whose last occurrence on its B·A act; none: everywhere."""
 
     layers: Mapping[str, LinearChange]
     method: str = "lora"
     prompt: SoftPrompt | None = None
+    invocation: tuple[int, ...] = ()
     rank: int = field(init=False)
 
     def __post_init__(self) -> None:
@@ -145,9 +147,9 @@ def shared_out(rows: torch.Tensor, parts: Mapping[str, torch.Tensor]) -> torch.T
 class ChangedLayer(nn.Module):
     """A layer with one change, for all rows alike."""
 
-    def __init__(self, base: nn.Module, change: LinearChange) -> None:
+    def __init__(self, base: nn.Module, change: LinearChange, invocation: Invocation | None = None) -> None:
         super().__init__()
-        self.base, self.change = base, change
+        self.base, self.change, self.invocation = base, change, invocation
 
     def forward(self, hidden: torch.Tensor) -> torch.Tensor:
         """[…, in] → […, out]; of an embedding tokens [rows, columns] → [rows, columns, out]."""
@@ -160,13 +162,17 @@ class ChangedLayer(nn.Module):
         others = {name: part for name, part in change.parts().items() if not name.startswith(TURN)}
         output = shared_out(output, {name: part.expand(output.shape) for name, part in others.items()})
         if change.down is not None and change.up is not None:
-            output = output + hidden @ change.down.T @ change.up.T
+            update = hidden @ change.down.T @ change.up.T
+            output = output + (update if self.invocation is None else self.invocation.of(update))
         return output
 
 
 def changed(model: nn.Module, changes: AdapterChanges) -> nn.Module:
     """Another model over the numbers of `model`, with the adapter and nothing of PEFT."""
     again = twin(model)
+    invocation = Invocation(changes.invocation) if changes.invocation else None
+    if invocation is not None:
+        again.register_forward_pre_hook(invocation.given, with_kwargs=True)
     for path, change in changes.layers.items():
-        again.set_submodule(path, ChangedLayer(again.get_submodule(path), change))
+        again.set_submodule(path, ChangedLayer(again.get_submodule(path), change, invocation))
     return again if changes.prompt is None else changes.prompt.over(again)

@@ -30,6 +30,8 @@ INERT = (
 """Fields that say where the tensors were, which the tensors say themselves, or that act only under another field."""
 NEUTRAL: tuple[Any, ...] = (None, False, {}, [], "", "none")
 """Values with which any other field does nothing."""
+ALORA = "alora_invocation_tokens"
+"""PEFT's field that makes a LoRA wait for an invocation."""
 VARIANTS = (
     "use_dora", "lora_bias", "alora_invocation_tokens", "trainable_token_indices", "layer_replication",
     "target_parameters",
@@ -37,7 +39,7 @@ VARIANTS = (
 """Fields that make a LoRA another method in all but name."""
 TAKEN_OUT = "part of it was taken out of the base's weights at the beginning: convert it when saving"
 LEFT_OUT: dict[str, str] = {
-    "alora_invocation_tokens": "it acts from an invocation on, and packed rows and shared prompts hold none or several",
+    ALORA: "it is an adapter of the method alora",
     "arrow_config": "it mixes other adapters by itself; see `cairn adapters route` and `combine`",
     "corda_config": TAKEN_OUT,
     "ensure_weight_tying": "it adapts tied embeddings, which other adapters share",

@@ -35,6 +35,10 @@ class PeftMethod(Method):
     fixed: ClassVar[dict[str, Any]] = {}
     ignored: ClassVar[frozenset[str]] = frozenset()
     left_out: ClassVar[Mapping[str, str]] = {}
+    peft_type: ClassVar[str] = ""
+    """PEFT's name of it, where that is another's too."""
+    variants: ClassVar[Mapping[str, str]] = {}
+    """Fields of a saved config that make it one of another method's here."""
 
     def find(self, model: Any) -> list[str]:
         """Paths of the layers that the method stands on. Raises AdapterError when a target names no layer."""
@@ -109,7 +113,7 @@ class PeftMethod(Method):
         values = {"task_type": task_type(model), "target_modules": names, **self.fixed, **self.fields(model, names)}
         if "fan_in_fan_out" in self.defaults():
             values["fan_in_fan_out"] = is_transposed(model, find_targets(model, names))
-        return peft_class(self.name)(**values)
+        return peft_class(self.peft_type or self.name)(**values)
 
     def fields(self, model: Any, names: list[str]) -> dict[str, Any]:
         """PEFT's fields that the Config sets."""
@@ -118,7 +122,7 @@ class PeftMethod(Method):
     @classmethod
     def defaults(cls) -> dict[str, Any]:
         """Every field of PEFT's config with its default, or what is fixed here."""
-        return dataclasses.asdict(peft_class(cls.name)(**cls.fixed)) | cls.fixed
+        return dataclasses.asdict(peft_class(cls.peft_type or cls.name)(**cls.fixed)) | cls.fixed
 
     @classmethod
     def words(cls) -> dict[str, str]:

@@ -25,7 +25,7 @@ from cairn.adapters.linear_change import as_changes, changed
 from cairn.adapters.merge import merge_adapted, unmerge_adapted
 from cairn.adapters.method import Method
 from cairn.adapters.proven import PROVEN, proven
-from cairn.adapters.specimens import ARCHITECTURES, build_specimen
+from cairn.adapters.specimens import ARCHITECTURES, INVOKING, build_specimen
 from cairn.adapters.trial import Base, Trial, difference, logits_of, train
 from cairn.config.model import Quantization
 from cairn.errors import AdapterError
@@ -38,6 +38,7 @@ CLOSE = 1e-4
 """Largest difference of a logit, relative to the largest."""
 SMALL: dict[str, dict[str, Any]] = {
     "adalora": {"initial_rank": 8},
+    "alora": {"invocation": [INVOKING]},
     "c3a": {"block_size": 16},
     "cartridge": {"num_virtual_tokens": 4},
     "cpt": {"cpt_token_ids": [5, 7, 9, 11], "cpt_tokens_type_mask": [1, 2, 3, 4]},

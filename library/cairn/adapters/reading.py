@@ -113,6 +113,9 @@ def _strip(model: Any) -> None:
 def _method(config: Mapping[str, Any], problems: list[str]) -> PeftMethod | None:
     name = str(config.get("peft_type", "")).lower()
     known = METHODS.load(name) if name in METHODS.names() else None
+    if known is not None and issubclass(known, PeftMethod):
+        other = next((name for field, name in known.variants.items() if config.get(field) not in NEUTRAL), None)
+        known = known if other is None else METHODS.load(other)
     if known is None or not issubclass(known, PeftMethod):
         problems.append(f"peft_type is {config.get('peft_type')!r}, which is no method here")
         return None
@@ -141,6 +144,8 @@ def _foreign(method: type[PeftMethod], config: Mapping[str, Any]) -> Iterator[st
             yield f"{name} = {str(value)[:60]} leaves out layers: target_modules must name each one by its path"
             continue
         if name in (*TAKEN, *INERT, *CHOOSING, *method.ignored, *method.words()):
+            continue
+        if name in defaults and value in NEUTRAL and defaults[name] in NEUTRAL:
             continue
         if name not in defaults or value != defaults[name]:
             what = f"the field {name} = {str(value)[:60]} is not one that the method '{method.name}' takes"

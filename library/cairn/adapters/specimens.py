@@ -8,6 +8,8 @@ import torch
 
 ARCHITECTURES = ("llama", "qwen3", "gemma2", "gpt2", "mixtral")
 VOCABULARY = 96
+INVOKING = 80
+"""A token that stands in the middle of one row of the probe, more than once, and not in the other."""
 SMALL: dict[str, Any] = {
     "vocab_size": VOCABULARY,
     "hidden_size": 64,

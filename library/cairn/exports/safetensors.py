@@ -14,6 +14,7 @@ from pydantic import Field
 
 from cairn.adapters.attach import attach_saved
 from cairn.config.section import Section
+from cairn.errors import AdapterError
 from cairn.exports._merge_cost import describe_merge_cost, write_merge_cost
 from cairn.exports._reload import fresh_target, probe, require_equal
 from cairn.exports.base import Export
@@ -68,7 +69,12 @@ def _merged(adapter: Adapter, target: Path) -> Any:
     require_adapter_files(adapter)
     adapted = attach_saved(load_base(adapter), adapter.path)
     expected = probe(adapted)
-    model = adapted.merge_and_unload(safe_merge=True)
+    try:
+        model = adapted.merge_and_unload(safe_merge=True)
+    except NotImplementedError as error:
+        raise AdapterError(
+            f"the adapter cannot be merged: {error}", next_step="give it to PEFT: cairn export --to peft"
+        ) from error
     require_equal(expected, probe(model), where=target)
     return model
 

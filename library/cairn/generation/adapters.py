@@ -23,7 +23,8 @@ from cairn.generation.slots import Routing, SlotEmbedding, SlotLinear, bucket, f
 @dataclass(eq=False)
 class Resident:
     """An adapter in its slot. `needs`: path of each changed layer → its rank there and the parts beside it; `uses` counts
-    the requests in flight; `last_use` orders for eviction. `prompt`: its virtual tokens, and what they leave behind."""
+    the requests in flight; `last_use` orders for eviction. `prompt`: its virtual tokens, and what they leave behind.
+    `invocation`: the tokens that it waits for."""
 
     id: str
     slot: int
@@ -33,6 +34,7 @@ class Resident:
     last_use: int = 0
     prompt: SoftPrompt | None = field(repr=False, default=None)
     prefix: Prefix = field(repr=False, default=())
+    invocation: tuple[int, ...] = ()
 
     @property
     def ahead(self) -> int:
@@ -53,6 +55,7 @@ class ResidentAdapters:
     def __init__(self, model: nn.Module, *, slots: int, max_rank: int, max_length: int | None = None) -> None:
         self.model, self.max_rank, self.max_length = model, max_rank, max_length
         self.routing = Routing()
+        model.register_forward_pre_hook(self.routing.look, with_kwargs=True)
         self.slots = slots
         self._layers: dict[str, SlotLinear] = {}
         self._named: dict[str, Resident] = {}
@@ -84,7 +87,7 @@ class ResidentAdapters:
         taken = {r.slot for r in (*self._named.values(), *self._leaving)}
         slot = next(number for number in range(1, self.slots + 1) if number not in taken)
         needs = {path: (change.rank, frozenset(change.parts())) for path, change in changes.layers.items()}
-        resident = Resident(adapter_id, slot, changes.rank, needs, last_use=self._tick())
+        resident = Resident(adapter_id, slot, changes.rank, needs, last_use=self._tick(), invocation=changes.invocation)
         try:
             self._make_room(resident)
             for path, change in changes.layers.items():
@@ -92,6 +95,8 @@ class ResidentAdapters:
             if changes.prompt is not None:
                 resident.prompt, resident.prefix = changes.prompt, prefix_of(self.model, changes.prompt)
             self.routing.needs[slot] = changes.parts
+            if changes.invocation:
+                self.routing.invocations[slot] = changes.invocation
         except BaseException:
             self._empty(resident)
             raise
@@ -204,6 +209,7 @@ class ResidentAdapters:
 
     def _empty(self, resident: Resident) -> None:
         self.routing.needs.pop(resident.slot, None)
+        self.routing.invocations.pop(resident.slot, None)
         for path in resident.needs:
             if path in self._layers:
                 self._layers[path].clear(resident.slot)

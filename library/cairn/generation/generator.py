@@ -27,6 +27,7 @@ from cairn.generation.key_values import KeyValuePool, StepCache
 from cairn.generation.request import Completion, Event, Request, TokenLogprob
 from cairn.generation.row import Row
 from cairn.generation.sampling import choose
+from cairn.models.invocation import invocation_of, looking
 from cairn.models.kernels.frozen_linear import use_frozen_linears
 from cairn.models.load import position_limit
 from cairn.models.unwrap import base_of, prompted
@@ -37,7 +38,8 @@ OWN = "the model's own virtual tokens"
 
 class Generator:
     """Continuous batching over `model`, which is frozen, in evaluation mode, and changed in place: its linears. Virtual
-    tokens that it has (`cairn.models.virtual_tokens`) stand before every request without an adapter.
+    tokens that it has (`cairn.models.virtual_tokens`) stand before every request without an adapter, and layers of its own
+    that wait for an invocation (`cairn.models.invocation`) look for it in the prompt.
 
     `max_length` is the window in tokens, prompt and answer; by default the model's own limit, at most 2048.
     """
@@ -63,6 +65,7 @@ class Generator:
         slots = adapter_slots + (own is not None)
         self.adapters = ResidentAdapters(model, slots=slots, max_rank=max_rank, max_length=self.max_length)
         self._own = OWN if own is not None else None
+        self._invocation = invocation_of(model)
         if own is not None:
             self.adapters.load(OWN, AdapterChanges({}, prompt=own))
         self.pool = KeyValuePool(rows=max_running, max_length=self.max_length)
@@ -107,7 +110,15 @@ class Generator:
         except UserError:
             self.adapters.release(resident)
             raise
-        row = Row(next(self._numbers), request, resident, tokenizer=self.tokenizer, max_length=self.max_length)
+        awaited = resident.invocation or (self._invocation.tokens if self._invocation else ())
+        row = Row(
+            next(self._numbers),
+            request,
+            resident,
+            tokenizer=self.tokenizer,
+            max_length=self.max_length,
+            invocation=awaited,
+        )
         self._waiting.append(row)
         return row.number
 
@@ -149,7 +160,7 @@ class Generator:
 
     def score(self, windows: Sequence[Any], *, adapter: str | None = None) -> list[list[float]]:
         """Nats of each target token of each window (`cairn.evaluation.windows`), with one adapter or the base."""
-        with self.adapters.using(adapter or self._own) as model:
+        with self.adapters.using(adapter or self._own) as model, looking(self.model, self._invocation):
             return scoring.score(model, windows)
 
     def _admit(self) -> None:
@@ -193,7 +204,13 @@ class Generator:
         slots = [row.resident.slot for row in rows]
         rank = max(row.resident.rank for row in rows)
         cache = StepCache(self.pool, place)
-        with self.adapters.routing.using(slots, rank=rank, device=self.device):
+        active = None
+        if any(row.invocation for row in rows):
+            begins = torch.tensor([row.acts_from for row in rows], device=self.device)
+            active = inputs["position_ids"] >= begins[:, None]
+            if self._invocation is not None:
+                self._invocation.mask = active
+        with self.adapters.routing.using(slots, rank=rank, device=self.device, active=active):
             output = self.model(**inputs, past_key_values=cache, use_cache=True, logits_to_keep=1)
         logits: torch.Tensor = output.logits[:, -1].float()
         return logits

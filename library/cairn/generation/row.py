@@ -10,15 +10,28 @@ from cairn.generation.adapters import Resident
 from cairn.generation.request import Event, Finish, Request, TokenLogprob
 from cairn.generation.sampling import logprob_of, random_source
 from cairn.generation.text import StopMatcher, TextStream
+from cairn.models.invocation import last_start
 
 
 class Row:
-    """The state of a request between steps. `cached` tokens lie in the pool, the adapter's virtual ones among them."""
+    """The state of a request between steps. `cached` tokens lie in the pool, the adapter's virtual ones among them. From the
+    position `acts_from` on what waits for the `invocation` acts; what is sampled does not change that."""
 
-    def __init__(self, number: int, request: Request, resident: Resident, *, tokenizer: Any, max_length: int) -> None:
+    def __init__(
+        self,
+        number: int,
+        request: Request,
+        resident: Resident,
+        *,
+        tokenizer: Any,
+        max_length: int,
+        invocation: tuple[int, ...] = (),
+    ) -> None:
         self.number, self.request, self.resident = number, request, resident
         self.source = random_source(request)
         self.cached = resident.ahead
+        self.invocation = invocation
+        self.acts_from = last_start(request.prompt, invocation) if invocation else 0
         self.answer: list[int] = []
         room = max_length - resident.ahead - len(request.prompt)
         self.limit = room if request.max_tokens is None else min(request.max_tokens, room)

@@ -20,6 +20,7 @@ from torch import nn
 
 from cairn.adapters.linear_change import ROWS, TOKENS, TURN, LinearChange, neutral, replaced, shared_out, turned
 from cairn.errors import AdapterError
+from cairn.models.invocation import invoked, where_active
 
 RANK_BUCKETS = (8, 16, 32, 64, 128, 256)
 NOTHING: frozenset[str] = frozenset()
@@ -31,10 +32,14 @@ def bucket(rank: int) -> int:
 
 
 class Routing:
-    """The slot of each row of the step that runs now; `needs` are the parts beside B·A that each slot has."""
+    """The slot of each row of the step that runs now; `needs` are the parts beside B·A that each slot has, `invocations`
+    the tokens that some wait for. `active`: where B·A acts, bool [rows, columns]; none: everywhere."""
 
     def __init__(self) -> None:
         self.needs: dict[int, frozenset[str]] = {}
+        self.invocations: dict[int, tuple[int, ...]] = {}
+        self.active: torch.Tensor | None = None
+        self.is_told = False
         self.slots: tuple[int, ...] = ()
         self.rank = 0
         self.parts = NOTHING
@@ -54,9 +59,21 @@ class Routing:
         """Each row's own of a stack [slots, …]; one for all where they share it."""
         return stack[self.slots[0]][None] if self.index is None else stack[self.index]
 
+    def look(self, module: Any, arguments: Any, keywords: dict[str, Any]) -> None:
+        """The model's pre-hook: of whole sequences with one adapter it is found where that acts, unless it is told."""
+        invocation = self.invocations.get(self.slots[0]) if self.slots and self.single else None
+        if not self.is_told:
+            self.active = (
+                None if invocation is None else invoked(keywords["input_ids"], keywords.get("position_ids"), invocation)
+            )
+
     @contextmanager
-    def using(self, slots: Sequence[int], *, rank: int, device: Any) -> Iterator[None]:
-        """Route the rows of a batch to `slots`; one slot alone stands for any number of rows."""
+    def using(
+        self, slots: Sequence[int], *, rank: int, device: Any, active: torch.Tensor | None = None
+    ) -> Iterator[None]:
+        """Route the rows of a batch to `slots`; one slot alone stands for any number of rows. `active`: of rows that are
+        read piece by piece."""
+        self.active, self.is_told = active, active is not None
         self.slots, self.rank = tuple(slots), bucket(rank) if any(slots) else 0
         self.parts = NOTHING.union(*(self.needs.get(slot, NOTHING) for slot in self.slots))
         self.index = torch.tensor(self.slots, device=device) if len(set(slots)) > 1 else None
@@ -64,6 +81,7 @@ class Routing:
             yield
         finally:
             self.slots, self.rank, self.parts, self.index = (), 0, NOTHING, None
+            self.active, self.is_told = None, False
 
 
 class SlotLinear(nn.Module):
@@ -97,10 +115,12 @@ class SlotLinear(nn.Module):
         rank = min(routing.rank, down.shape[2])
         if routing.single:
             slot = routing.slots[0]
-            return output + (hidden @ down[slot, :, :rank]) @ up[slot, :rank]
-        rows = self._rows(hidden)
-        update = torch.bmm(torch.bmm(rows, down[routing.index, :, :rank]), up[routing.index, :rank])
-        return output + update.view(output.shape)
+            update = (hidden @ down[slot, :, :rank]) @ up[slot, :rank]
+        else:
+            rows = self._rows(hidden)
+            update = torch.bmm(torch.bmm(rows, down[routing.index, :, :rank]), up[routing.index, :rank])
+            update = update.view(output.shape)
+        return output + (update if routing.active is None else where_active(update, routing.active))
 
     def _around(self, hidden: torch.Tensor, active: dict[str, torch.Tensor]) -> torch.Tensor:
         """S·(W·T·x + b) + c."""

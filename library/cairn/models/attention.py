@@ -19,6 +19,7 @@ from typing import Any
 import torch
 
 from cairn.errors import ModelError
+from cairn.models.invocation import invocation_of
 from cairn.models.kernels.segment_attention import attends_by_segment, spans_of
 from cairn.models.unwrap import base_of, prompted, text_config
 
@@ -61,7 +62,10 @@ def forward_inputs(
 
 
 def sees_prefixes(model: Any) -> bool:
-    """Whether a segment can go on from another: attention by an explicit mask, in every layer over the whole past."""
+    """Whether a segment can go on from another: attention by an explicit mask, in every layer over the whole past, and no
+    adapter that looks for an invocation in each sequence."""
+    if invocation_of(model) is not None:
+        return False
     config = text_config(model)
     flash = str(config._attn_implementation).startswith("flash")
     return not (flash or has_windows(config) or is_recurrent(config))

@@ -18,7 +18,7 @@ from cairn.models.unwrap import base_of
 
 def speaking_copy(model: nn.Module) -> Any:
     """The transformers model in `model`, its adapter in it, frozen, on the same storage, without anybody's hooks; with its
-    virtual tokens, where it has them."""
+    virtual tokens or its invocation, where it has them."""
     original, prompt = base_of(model), prompt_of(model)
     shared: dict[int, Any] = {id(p): nn.Parameter(p.data, requires_grad=False) for p in original.parameters()}
     shared |= {id(buffer): buffer for buffer in original.buffers()}
@@ -31,4 +31,7 @@ def speaking_copy(model: nn.Module) -> Any:
             module._backward_hooks,
         ):
             hooks.clear()
+    awaited = next((layer.invocation for layer in speaking.modules() if hasattr(layer, "invocation")), None)
+    if awaited is not None:
+        speaking.invocation = awaited
     return speaking.eval() if prompt is None else prompt.over(speaking).eval()

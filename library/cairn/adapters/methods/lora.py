@@ -12,14 +12,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from pydantic import Field, field_validator
 
 from cairn.adapters.linear_change import LinearChange
 from cairn.adapters.method import Capabilities
 from cairn.adapters.methods._tokens import token_problems
-from cairn.adapters.peft_config import LEFT_OUT, is_literal
+from cairn.adapters.peft_config import ALORA, LEFT_OUT, is_literal
 from cairn.adapters.peft_method import OnLinears, PeftMethod
 from cairn.errors import AdapterError
 
@@ -82,6 +82,7 @@ class Lora(PeftMethod):
 
     config: Config
     left_out = LEFT_OUT
+    variants: ClassVar[dict[str, str]] = {ALORA: "alora"}
 
     @property
     def changes_base(self) -> bool:
