@@ -11,8 +11,9 @@ import pytest
 from peft import LoraConfig
 
 from cairn.adapters.attach import attach_saved
+from cairn.adapters.files import read_lora
 from cairn.adapters.methods.lora import Lora
-from cairn.adapters.peft_config import INERT, LEFT_OUT, READ, TAKEN_OUT
+from cairn.adapters.peft_config import ALORA, INERT, LEFT_OUT, READ, TAKEN_OUT
 from cairn.adapters.specimens import build_specimen
 from cairn.errors import AdapterError
 
@@ -63,7 +64,7 @@ def test_every_field_of_the_installed_peft_is_known_here():
     assert set(GIVEN) == set(LEFT_OUT)
 
 
-@pytest.mark.parametrize("field", sorted(LEFT_OUT))
+@pytest.mark.parametrize("field", sorted(set(LEFT_OUT) - {ALORA}))
 @pytest.mark.parametrize("beside", [{}, {"use_dora": True}], ids=["lora", "dora"])
 def test_what_is_left_out_is_refused_with_its_reason(field, beside, plain, tmp_path):
     base = build_specimen("llama")
@@ -73,6 +74,15 @@ def test_what_is_left_out_is_refused_with_its_reason(field, beside, plain, tmp_p
     assert f"the field {field} = " in str(refused.value)
     assert LEFT_OUT[field] in str(refused.value)
     assert list(base.state_dict()) == before
+
+
+def test_one_that_waits_is_of_another_method(plain, tmp_path):
+    base = build_specimen("llama")
+    with pytest.raises(AdapterError, match="the field use_dora"):
+        attach_saved(base, changed(plain, tmp_path, use_dora=True, **{ALORA: [5, 6]}))
+    with pytest.raises(AdapterError, match=LEFT_OUT[ALORA]):
+        read_lora(changed(plain, tmp_path, **{ALORA: [5, 6]}))
+    assert attach_saved(base, tmp_path).invocation.tokens == (5, 6)
 
 
 @pytest.mark.parametrize("init", ["corda", "lora_ga", "pissa", "olora", "loftq"])
