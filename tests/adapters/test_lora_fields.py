@@ -8,13 +8,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from peft import LoraConfig
+from peft import LoraConfig, get_peft_model
 
 from cairn.adapters.attach import attach_saved
 from cairn.adapters.files import read_lora
 from cairn.adapters.methods.lora import Lora
 from cairn.adapters.peft_config import ALORA, INERT, LEFT_OUT, READ, TAKEN_OUT
 from cairn.adapters.specimens import build_specimen
+from cairn.adapters.trial import difference, logits_of
 from cairn.errors import AdapterError
 
 pytestmark = pytest.mark.slow
@@ -74,6 +75,16 @@ def test_what_is_left_out_is_refused_with_its_reason(field, beside, plain, tmp_p
     assert f"the field {field} = " in str(refused.value)
     assert LEFT_OUT[field] in str(refused.value)
     assert list(base.state_dict()) == before
+
+
+def test_why_layers_are_not_replicated():
+    """What the pinned stack makes of it; when this fails, it can be offered."""
+    config = {"task_type": "CAUSAL_LM", "layer_replication": [[0, 2], [0, 2]], "target_modules": ["q_proj", "v_proj"]}
+    adapted = get_peft_model(build_specimen("llama"), LoraConfig(**config, init_lora_weights=False)).eval()
+    before = logits_of(adapted)
+    assert difference(logits_of(adapted.merge_and_unload()), before) > 1e-2
+    with pytest.raises(IndexError):
+        logits_of(get_peft_model(build_specimen("qwen3"), LoraConfig(**config)))
 
 
 def test_one_that_waits_is_of_another_method(plain, tmp_path):

@@ -44,7 +44,8 @@ LEFT_OUT: dict[str, str] = {
     "corda_config": TAKEN_OUT,
     "ensure_weight_tying": "it adapts tied embeddings, which other adapters share",
     "kasa_config": "it cuts the small singular values off the base's weights, which others stand on, and learns by a loss of its own",
-    "layer_replication": "it stands on a model of other layers than its base",
+    "layer_replication": "PEFT's copies of a layer share one weight, so that merging adds the update of each to all of "
+    "them (peft #1707), and the copies in Qwen's and Gemma's models have no kind of attention",
     "loftq_config": "it stands on weights that PEFT quantised anew, not on its base",
     "lora_bias": "it adds biases, which most bases have no place to merge into",
     "lora_ga_config": TAKEN_OUT,
