@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from rich.box import SIMPLE
 from rich.table import Table
 
 from cairn.evaluation.scores import Totals
@@ -17,16 +18,17 @@ def figures_table(report: Report) -> Table:
     """Documents, bytes, tokens, bits per byte and byte perplexity of each subset and of all."""
     adapter = report.settings.get("adapter")
     title = str(report.settings.get("model", "")) + (f" + {adapter}" if adapter else "")
-    table = _table(title, "subset", "documents", "bytes", "tokens", "bits per byte", "byte perplexity")
+    table = _table(title, "subset", "documents", "bytes", "tokens", "bits/byte", "perplexity")
     for name, total in report.subsets.items():
         table.add_row(name, *_cells(total))
     table.add_section()
     figures = report.bits_per_byte
-    table.add_row("micro (all bytes)", *_cells(report.totals), style="bold")
+    table.add_row("micro", *_cells(report.totals), style="bold")
     if figures.pile_weighted is not None:
-        left_out = f", without {len(figures.unweighted)} subsets" if figures.unweighted else ""
-        table.add_row(f"pile_weighted{left_out}", "", "", "", f"{figures.pile_weighted:.4f}", "")
-    table.add_row("macro (mean of subsets)", "", "", "", f"{figures.macro:.4f}", "")
+        table.add_row("pile_weighted", "", "", "", f"{figures.pile_weighted:.4f}", "")
+    table.add_row("macro", "", "", "", f"{figures.macro:.4f}", "")
+    left_out = f" (none of {', '.join(figures.unweighted)})" if figures.unweighted else ""
+    table.caption = f"perplexity: of a byte; micro: all bytes; pile_weighted: by the Pile's shares{left_out}; macro: mean of subsets"
     return table
 
 
@@ -40,8 +42,8 @@ def position_table(rows: Sequence[Mapping[str, Any]]) -> Table:
 
 
 def _table(title: str, first: str, *columns: str) -> Table:
-    table = Table(title=title, title_justify="left")
-    table.add_column(first)
+    table = Table(title=title, title_justify="left", caption_justify="left", box=SIMPLE, pad_edge=False)
+    table.add_column(first, overflow="fold")
     for column in columns:
         table.add_column(column, justify="right")
     return table
