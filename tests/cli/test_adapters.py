@@ -9,11 +9,13 @@ from pathlib import Path
 import pytest
 import torch
 from tests.generation.lora import save_lora
+from tests.generation.methods import save_method
 from tests.store.published import publish_lora
 
 from cairn.adapters.attach import attach_saved
 from cairn.cli.main import run
 from cairn.models.load import load_model
+from cairn.store.card import Facts
 from cairn.store.store import Store
 
 pytestmark = pytest.mark.unit
@@ -173,3 +175,41 @@ def test_wrong_wishes_are_the_users_to_mend(
     assert call(storage, *arguments) == 2
     assert part in capsys.readouterr().err
     assert Store(storage / "adapters").names() == ["legal", "support"]
+
+
+@pytest.mark.parametrize(
+    ("method", "values", "advice"),
+    [
+        ("prompt_tuning", {"num_virtual_tokens": 3}, "serve it by its own name"),
+        ("alora", {"invocation": [65], "rank": 2}, "serve it by its own name"),
+        ("ia3", {}, "cairn adapters convert other@1 --publish NAME"),
+    ],
+)
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["combine", "other:1", "legal:1", "--publish", "x"],
+        ["stack", "other", "legal", "--publish", "x"],
+        ["prune", "other", "--publish", "x", "--rank", "2"],
+        ["diff", "other", "legal"],
+    ],
+    ids=lambda arguments: arguments[0],
+)
+def test_only_loras_are_added_compared_or_cut(
+    storage: Path,
+    tiny_path: Path,
+    tmp_path: Path,
+    arguments: list[str],
+    method: str,
+    values: dict[str, object],
+    advice: str,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    folder = save_method(tmp_path / "other", method, values, load_model(tiny_path, precision="fp32"))
+    facts = Store(storage / "adapters").resolve("legal").card.model_dump(include=set(Facts.model_fields))
+    Store(storage / "adapters").publish("other", folder, Facts.parse({**facts, "method": method}))
+    assert call(storage, *arguments) == 2
+    told = " ".join(capsys.readouterr().err.split())
+    assert f"is of the method '{method}', and only LoRAs can be added, compared or cut" in told
+    assert advice in told
+    assert Store(storage / "adapters").names() == ["legal", "other", "support"]

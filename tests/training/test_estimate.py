@@ -86,7 +86,13 @@ def test_what_can_be_counted_is_exact(
 
 @pytest.mark.parametrize(
     ("quantization", "adapter"),
-    [(None, {"name": "lora", "dropout": 0.1}), ("nf4", {"name": "lora"}), (None, {"name": "full"})],
+    [
+        (None, {"name": "lora", "dropout": 0.1}),
+        ("nf4", {"name": "lora"}),
+        (None, {"name": "full"}),
+        (None, {"name": "alora", "invocation": [10]}),
+        (None, {"name": "prompt_tuning", "num_virtual_tokens": 2 * LENGTH}),
+    ],
 )
 def test_activations_are_close(
     quantization: str | None, adapter: dict[str, Any], wide_path: Path, tmp_path: Path

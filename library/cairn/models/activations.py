@@ -12,6 +12,7 @@ Not counted: the backward pass's own, the allocator's loss, and whole attention 
 
 from __future__ import annotations
 
+import contextlib
 from collections import defaultdict
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -20,7 +21,8 @@ from typing import Any
 import torch
 from torch import nn
 
-from cairn.models.unwrap import base_of
+from cairn.models.invocation import invocation_of
+from cairn.models.unwrap import base_of, prompted
 
 ATTENTION = "cairn_counted"
 OUTSIDE = ""
@@ -43,16 +45,32 @@ def register_counted_attention() -> str:
 def kept_bytes(model: nn.Module, *, rows: int, length: int, recomputed: bool) -> int:
     """Bytes that a training step keeps of `rows` × `length` tokens up to the last hidden state.
 
-    `model` is on the meta device, its attention the stand-in. recomputed: gradient checkpointing.
+    `model` is on the meta device, its attention the stand-in. recomputed: gradient checkpointing. Virtual tokens count once
+    a row, an adapter that waits for an invocation as one that acts everywhere.
     """
+    virtual, awaited, embedding = prompted(model), invocation_of(model), base_of(model).get_input_embeddings()
+    learns: Any = contextlib.nullcontext()
+    if virtual is not None:
+        length += virtual.virtual_tokens
+        learns = _removing(embedding.register_forward_hook(lambda module, given, output: output.requires_grad_()))
+    if awaited is not None:
+        awaited.mask = torch.ones(rows, length, dtype=torch.bool, device="meta")
     tokens = torch.zeros(rows, length, dtype=torch.long, device="meta")
     mask = torch.ones(rows, 1, length, length, dtype=torch.bool, device="meta")  # given, so that none is worked out
-    with counted(model) as kept:
+    with learns, counted(model) as kept:
         hidden = base_of(model).base_model(input_ids=tokens, attention_mask=mask, use_cache=False).last_hidden_state
     layers = {name: size for name, size in kept.items() if name != OUTSIDE}
     if not recomputed or not layers:
         return sum(kept.values())
     return kept[OUTSIDE] + len(layers) * hidden.numel() * hidden.element_size() + max(layers.values())
+
+
+@contextmanager
+def _removing(handle: Any) -> Iterator[None]:
+    try:
+        yield
+    finally:
+        handle.remove()
 
 
 @contextmanager

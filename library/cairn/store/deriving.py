@@ -9,7 +9,9 @@ from pathlib import Path
 
 from cairn.adapters.factors import Deviation
 from cairn.adapters.files import CONFIG_FILE, TEMPLATE_FILE, WEIGHTS_FILE, LoraWeights, read_lora
+from cairn.adapters.peft_config import says_lora
 from cairn.adapters.plain import write_lora
+from cairn.adapters.reading import read_other
 from cairn.errors import AdapterError
 from cairn.store.card import Facts
 from cairn.store.fitting import last_names
@@ -27,7 +29,23 @@ def read_parents(adapters: Sequence[Adapter]) -> list[LoraWeights]:
         raise AdapterError(
             "the adapters do not belong together: " + "; ".join(problems), next_step="take adapters of one base model"
         )
+    for adapter in adapters:
+        _require_lora(adapter)
     return [read_lora(adapter.path, scores=None) for adapter in adapters]
+
+
+def _require_lora(adapter: Adapter) -> None:
+    """AdapterError for a sound adapter of another method, with what can be done with that."""
+    if says_lora(adapter.path):
+        return
+    method = read_other(adapter.path).method
+    raise AdapterError(
+        f"{adapter.reference} is of the method '{method.name}', and only LoRAs can be added, compared or cut",
+        where=str(adapter.path),
+        next_step="it is no matrix either: serve it by its own name"
+        if method.can.converts == "no"
+        else f"make a LoRA of it, whose error is told: cairn adapters convert {adapter.reference} --publish NAME",
+    )
 
 
 def publish_derived(
