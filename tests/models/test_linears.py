@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import pytest
+import torch
 from tests.models.families import FAMILIES, build_family
+from torch import nn
 
+from cairn.adapters.specimens import build_specimen
 from cairn.errors import AdapterError
 from cairn.models.linears import find_targets, linear_kinds, linear_shapes, shortest_names
 
@@ -103,3 +106,20 @@ def test_short_names_mean_exactly_the_same_layers(family):
     named = {path for path, _ in model.named_modules() if any(path == n or path.endswith(f".{n}") for n in names)}
     assert named == set(paths)
     assert shortest_names(model, paths[:1]) == paths[:1]
+
+
+class Packed(nn.Module):
+    """A linear as GPTQ's and AWQ's packages make them: no `weight`, packed integers."""
+
+    def __init__(self, linear: nn.Linear) -> None:
+        super().__init__()
+        self.in_features, self.out_features = linear.in_features, linear.out_features
+        self.register_buffer("qweight", torch.zeros(linear.in_features // 8, linear.out_features, dtype=torch.int32))
+
+
+def test_linears_of_packed_integers_are_linears() -> None:
+    model, plain = build_specimen("llama"), build_specimen("llama")
+    for path in find_targets(plain, "auto"):
+        model.set_submodule(path, Packed(model.get_submodule(path)))
+    assert find_targets(model, "auto") == find_targets(plain, "auto")
+    assert linear_shapes(model) == linear_shapes(plain)

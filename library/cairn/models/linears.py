@@ -34,13 +34,18 @@ VISION = re.compile(r"vision|image|visual|audio|projector", re.IGNORECASE)
 def linear_kinds(model: nn.Module) -> dict[str, str]:
     """Path → "attention" | "mlp" | "head" | "embedding" | "router" | "other" for every linear and embedding.
 
-    Linears are `nn.Linear` (quantised ones descend from it) and GPT-2's `Conv1D`; an adapted layer counts as the one
-    it wraps. Paths are those of the bare model.
+    Linears are `nn.Linear` (bitsandbytes' descend from it), GPT-2's `Conv1D` and those of GPTQ and AWQ; an adapted layer
+    counts as the one it wraps. Paths are those of the bare model.
     """
     base = base_of(model)
     ends = {id(base.get_input_embeddings()): "embedding", id(base.get_output_embeddings()): "head"}
     modules = dict(base.named_modules())
     return {path: _kind(path, module, modules, ends) for path, module in _linears(base)}
+
+
+def is_packed(module: nn.Module) -> bool:
+    """Whether it is a linear of a base that was saved with GPTQ or AWQ: packed integers in `qweight`, no `weight`."""
+    return hasattr(module, "qweight") and hasattr(module, "in_features") and hasattr(module, "out_features")
 
 
 def linear_shapes(model: nn.Module) -> dict[str, tuple[int, int]]:
@@ -97,7 +102,7 @@ def _linears(base: nn.Module) -> Iterator[tuple[str, nn.Module]]:
             continue
         wrapped = getattr(module, "base_layer", None)
         linear = wrapped if isinstance(wrapped, nn.Module) else module
-        if isinstance(linear, nn.Linear | Conv1D | nn.Embedding):
+        if isinstance(linear, nn.Linear | Conv1D | nn.Embedding) or is_packed(linear):
             inside = f"{path}."
             yield path, linear
 

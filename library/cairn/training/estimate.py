@@ -86,7 +86,7 @@ def estimate(recipe: Recipe, *, on_gpu: bool) -> list[Part]:
         Part("activations", kept, tokens + (", recomputed" if recomputed else "")),
         Part("logits and loss", _logits_bytes(planned), "a chunk, its copy in fp32 and its gradient"),
     ]
-    if not on_gpu and settings.zero_stage < 3:
+    if not on_gpu and settings.zero_stage < 3 and own_quantization(planned.config) is None:
         parts.append(Part("prepacked weights", _packed_bytes(planned), "for products on a CPU, where they pay"))
     return [part for part in parts if part.bytes]
 
