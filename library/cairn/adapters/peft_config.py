@@ -33,7 +33,7 @@ NEUTRAL: tuple[Any, ...] = (None, False, {}, [], "", "none")
 ALORA = "alora_invocation_tokens"
 """PEFT's field that makes a LoRA wait for an invocation."""
 VARIANTS = (
-    "use_dora", "lora_bias", "alora_invocation_tokens", "trainable_token_indices", "layer_replication",
+    "use_dora", "lora_bias", ALORA, "trainable_token_indices", "layer_replication",
     "target_parameters",
 )  # fmt: skip
 """Fields that make a LoRA another method in all but name."""
