@@ -141,7 +141,7 @@ def report(name: str, work: str, runs: tuple[list[Any], list[Any]], against: str
         ours, other = ([run[work] / run[of] for run in side] for side in runs)
         show(name + label, f"{work}/s", ours, other, against=against, goal=goal)
     ours, other = ([1 / (run["peak_bytes"] / 2**30) for run in side] for side in runs)
-    show(f"{name}, peak memory", "1/GiB", ours, other, against=against, goal=1.0)
+    show(f"{name}, peak memory", "1/GiB", ours, other, against=against, goal=min(1.0, goal))
 
 
 def main() -> None:
